@@ -1,7 +1,7 @@
 /* atoll data: text in, token shards out. What it does to the text is in inner/data/text.h. */
 #include "outer/cmd/cmd.h"
 #include "outer/run/process.h"
-#include "outer/run/directory.h"
+#include "outer/record/directory.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

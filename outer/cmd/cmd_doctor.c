@@ -18,7 +18,7 @@
 #include "outer/identity/tls.h"
 #endif
 #include "outer/run/preflight.h"
-#include "outer/run/version.h"
+#include "outer/record/version.h"
 #include "outer/wan/namespace.h"
 #include "outer/view/http.h"
 

@@ -1,5 +1,5 @@
 /* atoll train: one site (or a site alone), one process of one or more ranks. Opens everything,
- * runs, closes everything; what happens between steps is in site_train.c, what it looks like in
+ * runs, closes everything; what happens between steps is in job_loop.c, what it looks like in
  * progress.c and record.c.
  */
 #include <math.h>
@@ -12,12 +12,12 @@
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
 #include "outer/run/process.h"
-#include "outer/run/directory.h"
+#include "outer/record/directory.h"
 #include "outer/run/job.h"
 #include "outer/run/notify.h"
 #include "outer/link/link_many.h"
 #include "outer/identity/tls.h"
-#include "outer/run/version.h"
+#include "outer/record/version.h"
 
 /* ---- configuration ---- */
 
@@ -66,7 +66,7 @@ static void print_predictions(const struct job *j)
     for (unsigned f = 0; f < j->run->sync.fragments.count; f++)
         all += elements[f];
     unsigned sites = (unsigned)j->run->o.outer_sites.count;
-    uint64_t rounds = site_train_rounds(&j->run->sync.schedule, j->s->train_steps);
+    uint64_t rounds = exchange_rounds(&j->run->sync.schedule, j->s->train_steps);
     progress_bytes(up, sizeof up, (double)schedule_upload_bytes(&j->run->sync.schedule, elements));
     progress_bytes(down, sizeof down,
                    (double)schedule_download_bytes(&j->run->sync.schedule, elements, sites));
@@ -138,13 +138,13 @@ static enum err run(struct job *j)
         cmd_close("train", e);
     }
     bool spent = e == ERR_BUDGET && j->run->o.outer_mode == OUTER_MODE_QUORUM;
-    if (j->o->site && (ended || spent || e == ERR_STOPPED)) {
+    if (j->o->parts.site && (ended || spent || e == ERR_STOPPED)) {
         char quoted[1024],
             said[1024]; /* what ended the run is the message, not how the good-bye went */
         snprintf(said, sizeof said, "%s", err_message());
-        enum err left = site_leave(j->o->site, ended   ? "all steps done"
-                                               : spent ? "its privacy budget is spent"
-                                                       : "stopped on request");
+        enum err left = site_leave(j->o->parts.site, ended   ? "all steps done"
+                                                     : spent ? "its privacy budget is spent"
+                                                             : "stopped on request");
         if (left != ERR_OK)
             log_event(LOG_WARN, "leave", "reason=%s",
                       log_quote(quoted, sizeof quoted, err_message()));
@@ -211,7 +211,6 @@ static enum err train(struct job *j, const struct args *args, const struct train
         end_job(j, e);
         job_close(j, e == ERR_OK);
     }
-    dev_close(j->o->beside);
     dev_close(j->dev);
     job_signals_close(j);
     coll_close(j->coll);
@@ -247,7 +246,7 @@ enum err cmd_train(int argc, char **argv)
 {
     struct run run = {.imported = false};
     struct settings s;
-    struct job_outer o = {.site = NULL};
+    struct job_outer o = {.gpu = ""};
     struct job_out out = {.lock = {-1, -1, false}};
     struct job_stopping stopping = {.stop = 0};
     struct job j = {.run = &run, .s = &s, .o = &o, .out = &out, .stopping = &stopping};

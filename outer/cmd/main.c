@@ -13,8 +13,8 @@
 #include "kernels/base/nearest.h"
 #include "outer/cmd/cmd.h"
 #include "outer/run/crash.h"
-#include "outer/run/directory.h"
-#include "outer/run/version.h"
+#include "outer/record/directory.h"
+#include "outer/record/version.h"
 #include "outer/config/run.h"
 
 #ifdef ATOLL_NET

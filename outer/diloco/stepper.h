@@ -2,7 +2,7 @@
 #define STEPPER_H
 /* What a site's trainer does at each step, pure: no clock, file, socket or thread. An event goes in
  * (a phase of a step, the time, which aggregators do not answer), a list of actions comes out; an
- * executor carries them out in order: the trainer (outer/site/site_train.c), the chaos simulator
+ * executor carries them out in order: the trainer (outer/site/exchange.c), the chaos simulator
  * (tests/sim), the capacity simulator (outer/sim), the tests. All ranks of a site run the same
  * stepper on the same events.
  *

@@ -3,8 +3,8 @@
 /* What a round carries besides numbers. An organ is a folder below outer/organ, with an end at the
  * site and an end at the aggregator. The site and the aggregator call all organs of their list, in
  * the order of the list, at the places that the members describe; they know none by name. The
- * program makes the lists and gives them their order (outer/run/organs.c). No organ calls another
- * one: what two of them need belongs to the site, the aggregator or the store.
+ * program makes the lists and gives them their order (outer/library/organs.c). No organ calls
+ * another one: what two of them need belongs to the site, the aggregator or the store.
  *
  * Every member is set. An organ that has nothing to do at a place has an empty function there.
  * `self` is the organ's own state; it is opened before the site or the aggregator, and closed

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "kernels/base/signals.h"
-#include "outer/run/version.h"
+#include "outer/record/version.h"
 
 enum { FRAMES = 48, STACK_BYTES = 65536 };
 #define CRASH(number) {number, #number},

@@ -5,20 +5,20 @@
  * ranks record and progress stay closed and ignore rows. Which file writes which member of struct
  * job and of what it points to:
  *
- *   job_aggregator.c: own, link
- *   job_amend.c: amend, replica, exchange
+ *   job_aggregator.c: own
+ *   job_amend.c: amend, parts, exchange
  *   job_eval.c: eval, exchange, record, last_round
- *   job_final.c: replica, record
+ *   job_final.c: parts, record
  *   job_health.c: health, record
- *   job_loop.c: host, exchange, events, last_round
+ *   job_loop.c: parts, exchange, events, last_round
  *   job_hooks.c: hooks, record, stop
  *   job_keys.c: record
- *   job_memory.c: replica
- *   job_open.c: train, beside, host, replica, link, signer, site, organs, exchange, tls, lock,
- *       env, record, ledger, progress, status_ready, stop
+ *   job_memory.c: none
+ *   job_open.c: train, parts, lock, env, record, ledger, progress, status_ready, stop
  *   job_page.c: record, events, page, bound
  *   job_privacy.c: train, privacy, record
  *   job_signals.c: hooks, progress, signals, stop
+ *   job_trainer.c: exchange, trainer
  *   job_tell.c: told, record, events, ledger, progress, last_round, bound
  */
 #include <signal.h>
@@ -26,7 +26,7 @@
 #include "outer/aggregator/aggregator.h"
 #include "outer/run/hooks.h"
 #include "outer/view/page.h"
-#include "outer/run/organs.h"
+#include "outer/library/site_parts.h"
 #include "outer/config/run.h"
 #include "outer/record/ledger_book.h"
 #include "outer/plan/plan.h"
@@ -35,8 +35,8 @@
 #include "outer/record/jsonl.h"
 #include "inner/eval/choose.h"
 #include "inner/eval/sample.h"
+#include "inner/train/train.h"
 #include "outer/run/tasks.h"
-#include "outer/site/site_train.h"
 
 struct job_aggregator { /* of a site that is its own; else all 0 */
     struct env *env;    /* owns run.dir/aggregator */
@@ -97,19 +97,12 @@ struct job_health {                /* job_health.c */
     atomic_bool uncertified;       /* the own certificate has expired, or is not valid */
 };
 
-struct job_outer {      /* with an aggregator, on the lead rank */
-    struct dev *beside; /* second device for the outer arithmetic: of overlapped rounds, because a
-                           device serves one thread at a time, and of a site on a GPU; or NULL */
-    char gpu[32];       /* this rank's */
-    struct arena host;  /* outer state, in memory that the training device copies fast (pinned) */
-    struct outer_state replica;
+struct job_outer { /* with an aggregator, on the lead rank */
+    struct site_parts parts;
     struct job_aggregator own;
-    struct link *link;
-    struct signer *signer; /* of this site's identity; NULL: site.aggregator is self */
-    struct site *site;
-    struct organs organs;
-    struct site_train exchange;
-    struct link_tls tls; /* of this site's certificate */
+    struct exchange exchange;
+    struct job_trainer *trainer; /* every rank's */
+    char gpu[32];                /* this rank's */
 };
 
 struct job_out { /* run.dir, and what is written there and shown */
@@ -160,10 +153,24 @@ void job_close(struct job *j, bool finished);
 struct train_hook job_loop(struct job *j);
 bool job_lead(const struct job *j);         /* of its ranks */
 bool job_outer_on_gpu(const struct job *j); /* the outer arithmetic, too */
-struct site_train_options job_exchange(struct job *j);
+struct exchange_options job_exchange(struct job *j, const struct run *run);
+bool job_looks(const struct job *j); /* has it to look at the outer parameters between rounds? */
+/* job_trainer.c: the training is open. Opens the exchange. */
+enum err job_trainer_open(struct job *j) MUST;
+void job_trainer_close(struct job *j);
+/* Where the training stands, for the exchange; the figures are of the last report. */
+struct exchange_now *job_now(struct job *j);
+void job_now_report(struct job *j, const struct train_report *r);
+/* Evaluates the outer parameters. *same: they are the local ones at this step, or outer.every was
+ * amended and there is no memory to look at them; nothing was evaluated. */
+enum err job_outer_eval(struct job *j, struct train_eval *e, bool *same) MUST;
+/* Runs `work` on every rank with the outer parameters in place of the local ones, which come back.
+ * Needs job_looks(). */
+enum err job_outer_work(struct job *j, enum err (*work)(void *self, struct train *t),
+                        void *self) MUST;
 /* job_amend.c. The exchange is open; the schedule is that of the newest manifests afterwards. */
 enum err job_amend_open(struct job *j) MUST;
-enum err job_rescheduled(void *self, struct schedule *s, uint32_t *version) MUST; /* site_train */
+enum err job_rescheduled(void *self, struct schedule *s, uint32_t *version) MUST; /* exchange */
 /* The settings of the inner steps after `step`. */
 enum err job_amend_step(struct job *j, int64_t step) MUST;
 /* Checks the memory before any is allocated. ERR_MEMORY: it does not fit; the message names
@@ -180,8 +187,8 @@ void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX]);
 enum err job_tell_resume(struct job *j) MUST;
 enum err job_tell_start(struct job *j, int64_t step) MUST;
 void job_tell_step(struct job *j, const struct train_report *r);
-/* Callbacks for site_train and site; self is the job. */
-void job_tell_round(void *self, const struct site_train_round *r);
+/* Callbacks for exchange and site; self is the job. */
+void job_tell_round(void *self, const struct exchange_round *r);
 void job_tell_notice(void *self, const char *text);
 /* What happened once, on the lead: a record of kind notice. */
 void job_tell_event(struct job *j, const char *text);
@@ -193,8 +200,8 @@ void job_line(struct job *j);      /* name, rounds and bytes of its line */
 /* job_signals.c: called before any other thread starts, so that all others block these signals. */
 void job_signals_open(struct job *j);
 void job_signals_close(struct job *j);
-/* job_aggregator.c: opens j->link, too. Close it after the link. */
-enum err job_aggregator_open(struct job *j) MUST;
+/* job_aggregator.c, for site_parts_open; self is the job. Close it after the link. */
+enum err job_aggregator_open(void *self, struct link **link) MUST;
 void job_aggregator_close(struct job *j);
 /* job_privacy.c: after train_open, and before train_run. */
 enum err job_privacy_open(struct job *j) MUST;

@@ -7,8 +7,9 @@
 #include "outer/run/job.h"
 #include "outer/link/link_self.h"
 
-enum err job_aggregator_open(struct job *j)
+enum err job_aggregator_open(void *self, struct link **link)
 {
+    struct job *j = self;
     struct job_aggregator *a = &j->o->own;
     struct aggregator_options o = aggregator_parts_options(j->run);
     const char *directory = arena_printf(&j->run->perm, "%s/aggregator", j->s->run_dir);
@@ -20,7 +21,7 @@ enum err job_aggregator_open(struct job *j)
     o.organs = a->organs.aggregator;
     TRY(aggregator_open(&a->aggregator, a->env, &a->replica, &o, &j->run->perm));
     const struct link_service service = aggregator_service(a->aggregator);
-    return link_self_open(&j->o->link, a->env, &service, j->s->run_name, j->run->o.site_name);
+    return link_self_open(link, a->env, &service, j->s->run_name, j->run->o.site_name);
 }
 
 void job_aggregator_close(struct job *j)

@@ -17,9 +17,9 @@ enum err job_amend_open(struct job *j)
 {
     TRY_ALLOC(j->amend = arena_alloc(&j->run->perm, sizeof *j->amend));
     j->amend->base = j->run->sync.schedule;
-    enum err e = j->coll->rank == 0 ? outer_state_amendments_find(&j->o->replica) : ERR_OK;
-    TRY(site_train_agree(&j->o->exchange, e));
-    return site_train_reschedule(&j->o->exchange);
+    enum err e = j->coll->rank == 0 ? outer_state_amendments_find(&j->o->parts.replica) : ERR_OK;
+    TRY(exchange_agree(&j->o->exchange, e));
+    return exchange_reschedule(&j->o->exchange);
 }
 
 /* Each site has sources of its own: what does not fit them changes nothing here. known: of the
@@ -66,12 +66,12 @@ enum err job_rescheduled(void *self, struct schedule *s, uint32_t *version)
     struct job_amend *x = j->amend;
     uint32_t known = x->list.count;
     if (j->coll->rank == 0)
-        amend_site_list(j->o->site, &x->list);
+        amend_site_list(j->o->parts.site, &x->list);
     TRY(j->coll->ops->broadcast_host(j->coll, &x->list, sizeof x->list));
     *version = x->list.count;
     if (!x->list.count)
         return ERR_OK;
-    return site_train_agree(&j->o->exchange, list_take(j, known, s));
+    return exchange_agree(&j->o->exchange, list_take(j, known, s));
 }
 
 enum err job_amend_step(struct job *j, int64_t step)

@@ -242,7 +242,7 @@ static enum err probe_continue(struct job *j, size_t i, uint64_t rounds)
 static enum err evaluate(void *self, struct train *t)
 {
     struct job *j = self;
-    uint64_t rounds = site_train_outer_rounds(&j->o->exchange, t);
+    uint64_t rounds = exchange_outer_rounds(&j->o->exchange, t->step);
     bool ended = false;
     TRY(train_gather(t));
     for (size_t i = 0; i < j->eval.tasks.count && !ended; i++)
@@ -259,19 +259,19 @@ static bool is_due(const struct job *j, uint64_t rounds)
     uint64_t every = (uint64_t)j->run->o.eval_every_rounds, seen = j->eval.seen;
     return every && rounds > seen &&
            (rounds / every > seen / every ||
-            rounds == schedule_rounds(&j->o->exchange.o.schedule, 0));
+            rounds == schedule_rounds(&j->o->exchange.o.rules.schedule, 0));
 }
 
 enum err job_eval_look(struct job *j, struct train *t)
 {
     if (!j->run->o.eval_every_rounds)
         return ERR_OK;
-    uint64_t rounds = site_train_outer_rounds(&j->o->exchange, t);
+    uint64_t rounds = exchange_outer_rounds(&j->o->exchange, t->step);
     if (!is_due(j, rounds))
         return ERR_OK;
     j->eval.begun = clock_mono_s();
     j->eval.said = false;
-    TRY(site_train_outer(&j->o->exchange, t, evaluate, j));
+    TRY(job_outer_work(j, evaluate, j));
     j->eval.seen = rounds;
     j->out->last_round += clock_mono_s() - j->eval.begun; /* no time of the next round */
     return ERR_OK;

@@ -31,11 +31,11 @@ static void digest_text(const struct job *j, enum part part, char hex[65])
     snprintf(hex, 65, "-");
     if (!j->outer && part != PART_THETA)
         return;
-    if (part == PART_MOMENTUM && j->outer && !j->o->replica.state[0].slab[0])
+    if (part == PART_MOMENTUM && j->outer && !j->o->parts.replica.state[0].slab[0])
         return;
     digest_open(&s);
     for (unsigned f = 0; j->outer && f < j->run->sync.fragments.count; f++) {
-        const struct outer_state_fragment *state = &j->o->replica.state[f];
+        const struct outer_state_fragment *state = &j->o->parts.replica.state[f];
         const float *x = part == PART_THETA      ? state->theta
                          : part == PART_MOMENTUM ? state->slab[0]
                                                  : state->residual;
@@ -97,7 +97,7 @@ enum err job_tell_final(struct job *j)
     for (int i = 0; i < DIGESTS; i++)
         digest_text(j, (enum part)i, hex[i]);
     if (j->outer) {
-        struct digest d = outer_state_digest(&j->o->replica, false);
+        struct digest d = outer_state_digest(&j->o->parts.replica, false);
         digest_hex(&d, outer);
     }
     job_line(j);
@@ -107,7 +107,8 @@ enum err job_tell_final(struct job *j)
               (long long)j->train.step, hex[0], hex[1], hex[2], outer);
     enum err e = ERR_OK;
     if (j->outer)
-        e = counted_short(&j->o->replica, (const char *const *)j->run->o.outer_sites.items, 0, 1);
+        e = counted_short(&j->o->parts.replica, (const char *const *)j->run->o.outer_sites.items, 0,
+                          1);
     if (e != ERR_OK && e != ERR_SHORT)
         return e;
     jsonl_begin(&j->out->record, "final");

@@ -12,9 +12,9 @@ static const double CLOCK_WARN_S = 2;
 static double certificate_days(struct job *j)
 {
 #ifdef ATOLL_NET
-    if (j->o->tls.ca) {
-        int64_t days =
-            tls_days(&j->o->tls, j->s->run_name, TLS_SITE, j->run->o.site_name, clock_wall_s());
+    if (j->o->parts.tls.ca) {
+        int64_t days = tls_days(&j->o->parts.tls, j->s->run_name, TLS_SITE, j->run->o.site_name,
+                                clock_wall_s());
         atomic_store(&j->health.uncertified, days < 0);
         return (double)days;
     }
@@ -26,7 +26,7 @@ static double certificate_days(struct job *j)
 /* What the site's clock is off by; said when it becomes too much. */
 static double clock_check(struct job *j)
 {
-    double off_s = j->o->site ? site_clock_s(j->o->site) : NAN;
+    double off_s = j->o->parts.site ? site_clock_s(j->o->parts.site) : NAN;
     bool wrong = fabs(off_s) > CLOCK_WARN_S;
     if (wrong && !j->health.clock_wrong)
         log_event(LOG_WARN, "clock",

@@ -20,11 +20,11 @@ enum err job_keys_record(struct job *j)
     size_t n;
     char hex[65];
     struct jsonl *r = &j->out->record;
-    if (!j->o->signer)
+    if (!j->o->parts.signer)
         return ERR_OK;
-    TRY(tls_facts(&f, j->o->tls.certificate));
-    TRY(j->o->signer->ops->certificate(j->o->signer, certificate, &n));
-    j->o->signer->ops->key(j->o->signer, &own);
+    TRY(tls_facts(&f, j->o->parts.tls.certificate));
+    TRY(j->o->parts.signer->ops->certificate(j->o->parts.signer, certificate, &n));
+    j->o->parts.signer->ops->key(j->o->parts.signer, &own);
     jsonl_begin(r, "keys");
     jsonl_text(r, "uri", f.uri);
     digest_hex(&f.sha256, hex);
@@ -36,7 +36,7 @@ enum err job_keys_record(struct job *j)
     struct digest d = digest_of(certificate, n);
     digest_hex(&d, hex);
     jsonl_text(r, "identity_certificate", hex);
-    bool known = site_aggregator_key(j->o->site, 0, &aggregator);
+    bool known = site_aggregator_key(j->o->parts.site, 0, &aggregator);
     hex_of(hex, aggregator.bytes);
     jsonl_text(r, "aggregator_identity", known ? hex : "");
     jsonl_end(r);

@@ -24,13 +24,13 @@ static enum err hook_start(void *self, struct train *t)
               t->table.parameters);
     j->out->last_round = clock_mono_s();
     if (j->outer)
-        TRY(site_train_start(&j->o->exchange, t));
+        TRY(exchange_start(&j->o->exchange, job_now(j)));
     if (j->outer && job_lead(j))
         TRY(job_keys_record(j));
     TRY(job_amend_step(j, t->step));
     TRY(job_eval_look(j, t));
     arena_seal(&j->run->perm); /* what a step or a round needs was taken at open */
-    arena_seal(&j->o->host);
+    arena_seal(&j->o->parts.host);
     j->out->last_round = clock_mono_s();
     return ERR_OK;
 }
@@ -38,14 +38,15 @@ static enum err hook_start(void *self, struct train *t)
 static enum err hook_update(void *self, struct train *t)
 {
     struct job *j = self;
-    return j->outer ? site_train_update(&j->o->exchange, t) : ERR_OK;
+    (void)t;
+    return j->outer ? exchange_update(&j->o->exchange, job_now(j)) : ERR_OK;
 }
 
 static bool hook_due(void *self, const struct train *t, int64_t step)
 {
     struct job *j = self;
     (void)t;
-    return j->outer && site_train_due(&j->o->exchange, step);
+    return j->outer && exchange_due(&j->o->exchange, step);
 }
 
 static enum err hook_step(void *self, struct train *t, const struct train_report *r)
@@ -57,10 +58,11 @@ static enum err hook_step(void *self, struct train *t, const struct train_report
         job_hooks_record(j);
         job_page_step(j);
     }
-    bool due = j->outer && site_train_due(&j->o->exchange, t->step); /* the device rests */
+    bool due = j->outer && exchange_due(&j->o->exchange, t->step); /* the device rests */
     if (!j->outer)
         return ERR_OK;
-    TRY(site_train_step(&j->o->exchange, t, r));
+    job_now_report(j, r);
+    TRY(exchange_step(&j->o->exchange, job_now(j)));
     TRY(job_amend_step(j, t->step));
     return due ? job_eval_look(j, t) : ERR_OK;
 }
@@ -71,10 +73,10 @@ static enum err hook_eval(void *self, struct train *t, const struct train_eval *
     struct train_eval outer = *e;
     bool same = true;
     if (j->outer)
-        TRY(site_train_eval(&j->o->exchange, t, &outer, &same));
+        TRY(job_outer_eval(j, &outer, &same));
     if (job_lead(j) && !same)
         job_tell_eval(j, e, "local");
-    bool found = !same || (j->outer && site_train_merged(&j->o->exchange, t->step));
+    bool found = !same || (j->outer && exchange_merged(&j->o->exchange, t->step));
     if (job_lead(j))
         job_tell_eval(j, &outer, found ? "outer" : "local");
     return ERR_OK;
@@ -83,7 +85,8 @@ static enum err hook_eval(void *self, struct train *t, const struct train_eval *
 static enum err hook_saving(void *self, struct train *t)
 {
     struct job *j = self;
-    return j->outer ? site_train_saving(&j->o->exchange, t) : ERR_OK;
+    (void)t;
+    return j->outer ? exchange_saving(&j->o->exchange, job_now(j)) : ERR_OK;
 }
 
 /* Checkpoints are directories named by their step, so the first name is the oldest. */
@@ -109,7 +112,7 @@ static enum err hook_saved(void *self, struct train *t)
     tfevents_flush(&j->out->events); /* a restart repeats what comes after this step alone */
     job_hooks_saved(j);
     TRY(oldest_checkpoint(t->given.checkpoint_dir, &oldest));
-    return j->outer ? site_train_saved(&j->o->exchange, oldest) : ERR_OK;
+    return j->outer ? exchange_saved(&j->o->exchange, oldest) : ERR_OK;
 }
 
 struct train_hook job_loop(struct job *j)

@@ -5,7 +5,6 @@
 #include "inner/train/memory_left.h"
 #include "kernels/base/log.h"
 #include "outer/run/job.h"
-#include <math.h>
 
 static double mib(size_t bytes)
 {
@@ -32,50 +31,35 @@ static bool looks(const struct job *j, const struct sync_config *x)
                     look % j->run->o.outer_every || j->run->o.outer_overlap_steps);
 }
 
-static enum err job_initial(void *self, float *slab)
+struct exchange_options job_exchange(struct job *j, const struct run *run)
 {
-    const struct job *j = self;
-    return run_initial(j->run, slab);
+    struct site_parts *p = &j->o->parts;
+    bool lead = p->site != NULL;
+    return (struct exchange_options){.rules = site_parts_rules(run),
+                                     .site = p->site,
+                                     .replica = lead ? &p->replica : NULL,
+                                     .link = p->link,
+                                     .coll = j->coll,
+                                     .beside = !trains_on_gpu(j) || job_outer_on_gpu(j),
+                                     .env = j->out->env,
+                                     .rounded = job_tell_round,
+                                     .rescheduled = job_rescheduled,
+                                     .self = j};
 }
 
-static struct site_train_options exchange_of(struct job *j, const struct sync_config *x)
+bool job_looks(const struct job *j)
 {
-    return (struct site_train_options){.site = j->o->site,
-                                       .replica = &j->o->replica,
-                                       .link = j->o->link,
-                                       .fragments = &x->fragments,
-                                       .schedule = x->schedule,
-                                       .coll = j->coll,
-                                       .dev = j->dev,
-                                       .beside = !trains_on_gpu(j) || job_outer_on_gpu(j),
-                                       .env = j->out->env,
-                                       .site_count = (unsigned)j->run->o.outer_sites.count,
-                                       .strict = j->run->o.outer_mode == OUTER_MODE_STRICT,
-                                       .max_local_steps_offline =
-                                           j->run->o.outer_max_local_steps_offline,
-                                       .every_ms = (uint64_t)llround(1e3 * j->run->o.outer_every_s),
-                                       .share = j->run->o.site_share,
-                                       .weights = j->run->o.outer_weights,
-                                       .mix = keys_mix(&j->run->o),
-                                       .before_update = j->run->o.outer_before_update,
-                                       .evaluate = looks(j, x),
-                                       .initial = job_initial,
-                                       .rounded = job_tell_round,
-                                       .rescheduled = job_rescheduled,
-                                       .self = j};
-}
-
-struct site_train_options job_exchange(struct job *j)
-{
-    return exchange_of(j, &j->run->sync);
+    return looks(j, &j->run->sync);
 }
 
 /* What the outer loop takes at this rank with the synchronisation of `run`. */
 static struct outer_memory memory_of(struct job *j, const struct run *run, const struct table *t)
 {
-    struct site_train_options e = exchange_of(j, &run->sync);
+    struct exchange_options e = job_exchange(j, run);
     struct outer_state_options o = run_outer_state(run, true);
-    struct outer_memory all = site_train_memory(&e, t->elements, !trains_on_gpu(j));
+    struct outer_memory all = exchange_memory(&e, !trains_on_gpu(j));
+    if (looks(j, &run->sync))
+        all.host += t->elements * sizeof(float);
     if (j->coll->rank != 0)
         return all;
     bool here = !job_outer_on_gpu(j);

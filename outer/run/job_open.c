@@ -3,12 +3,10 @@
 #include <string.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
-#include "outer/identity/tls.h"
-#include "outer/link/link_many.h"
-#include "outer/run/directory.h"
+#include "outer/record/directory.h"
 #include "outer/run/job.h"
 #include "outer/run/process.h"
-#include "outer/run/version.h"
+#include "outer/record/version.h"
 
 static enum err path_in(struct job *j, const char **path, const char *name)
 {
@@ -61,93 +59,24 @@ static enum err own_directory(struct job *j)
     return job_page_open(j);
 }
 
-#ifdef ATOLL_NET
-static enum err dial(struct job *j)
-{
-    unsigned count = (unsigned)j->run->o.outer_aggregators;
-    char target[256];
-    struct link *links[WIRE_AGGREGATORS_MAX];
-    struct link_dial d = run_dial(j->run);
-    d.target = target;
-    d.book = ledger_book_add;
-    d.book_self = &j->out->ledger;
-    link_tune();
-    if (j->coll->size == 1) /* MPI's ranks read one another's memory */
-        process_memory_private();
-    TRY(run_proxy(j->run));
-    TRY(run_tls(j->run, j->run->o.site_name, &d.tls));
-    j->o->tls = d.tls;
-    int64_t days_left;
-    TRY(tls_check(&d.tls, j->s->run_name, TLS_SITE, j->run->o.site_name, clock_wall_s(),
-                  &days_left));
-    snprintf(target, sizeof target, "atoll://%.63s/site/%.63s", j->s->run_name,
-             j->run->o.site_name);
-    TRY(tls_signer_open(&j->o->signer, &d.tls, target));
-    for (unsigned i = 0; i < count; i++) {
-        bool there = keys_aggregator(j->run->o.site_aggregator, i, target, sizeof target);
-        enum err e = there ? link_open(&links[i], &d) : ERR_CONFIG;
-        for (unsigned k = 0; e != ERR_OK && k < i; k++)
-            links[k]->ops->close(links[k]);
-        TRY(e);
-    }
-    return link_many_open(&j->o->link, links, count);
-}
-#else
-static enum err dial(struct job *j)
-{
-    return err_set(
-        ERR_UNSUPPORTED,
-        "site.aggregator = %s: this build has no network (-DNET=OFF); leave the key out to "
-        "train alone",
-        j->run->o.site_aggregator);
-}
-#endif
-
-/* The device of the outer arithmetic, where it is not the training's. */
-static enum err open_beside(struct job *j, bool overlap)
-{
-    const struct dev_options o = run_beside(j->run, j->dev, j->o->gpu);
-    return overlap || !j->dev->host_memory ? dev_open(&j->o->beside, &o) : ERR_OK;
-}
-
 static enum err open_site(struct job *j)
 {
-    struct outer_state_options m = run_outer_state(j->run, true);
-    bool strict = j->run->o.outer_mode == OUTER_MODE_STRICT;
-    struct site_options o = {.run = j->s->run_name,
-                             .name = j->run->o.site_name,
-                             .index = (unsigned)j->run->index,
-                             .site_count = (unsigned)j->run->o.outer_sites.count,
-                             .aggregators = (unsigned)j->run->o.outer_aggregators,
-                             .canonical = j->run->identity,
-                             .strict = strict,
-                             .masks = keys_masks(&j->run->o),
-                             .roster = j->run->o.outer_sites.items,
-                             .error_feedback_decay = (float)j->run->o.outer_error_feedback_decay,
-                             .max_local_steps_offline = j->run->o.outer_max_local_steps_offline,
-                             .straggler_ms = (uint64_t)(1e3 * j->run->o.outer_straggler_timeout_s),
-                             .seed = (uint64_t)j->s->run_seed,
-                             .scrub_every_ms = run_scrub_every_ms(j->run),
-                             .scrub_bytes_per_s = run_scrub_bytes_per_s(j->run),
-                             .stop = &j->stopping->stop,
-                             .notice = job_tell_notice,
-                             .notice_self = j};
-    TRY(open_beside(j, m.schedule.overlap > 0));
-    j->o->host = dev_arena(j->dev);
-    TRY(outer_state_open(&j->o->replica, j->out->env, j->o->beside ? j->o->beside : j->dev, &m,
-                         &j->o->host));
-    log_event(LOG_INFO, "outer_device", "kind=%s", j->o->replica.dev->kind);
-    TRY(keys_self(&j->run->o) ? job_aggregator_open(j) : dial(j));
-    o.signer = j->o->signer;
-    TRY(organs_open_site(&j->o->organs, j->run, j->out->env));
-    o.organs = j->o->organs.site;
-    return site_open(&j->o->site, j->out->env, j->o->link, &j->o->replica, &o, &j->o->host);
+    if (!keys_self(&j->run->o) && j->coll->size == 1) /* MPI's ranks read one another's memory */
+        process_memory_private();
+    return site_parts_open(&j->o->parts, &(struct site_parts_options){.run = j->run,
+                                                                      .env = j->out->env,
+                                                                      .dev = j->dev,
+                                                                      .gpu = j->o->gpu,
+                                                                      .ledger = &j->out->ledger,
+                                                                      .stop = &j->stopping->stop,
+                                                                      .notice = job_tell_notice,
+                                                                      .own = job_aggregator_open,
+                                                                      .self = j});
 }
 
 static enum err open_exchange(struct job *j)
 {
-    struct site_train_options o = job_exchange(j);
-    TRY(site_train_open(&j->o->exchange, &o, j->train.table.elements));
+    TRY(job_trainer_open(j));
     TRY(job_amend_open(j));
     j->s->train_steps = j->run->sync.schedule.steps; /* a checkpoint may be of any step of it */
     return ERR_OK;
@@ -226,20 +155,12 @@ void job_close(struct job *j, bool finished)
     job_signals_close(j);
     if (job_lead(j))
         job_page_close(j);
-    if (j->o->site)
-        site_close(j->o->site);
-    organs_close(&j->o->organs);
-    if (j->o->link)
-        j->o->link->ops->close(j->o->link);
-    if (j->o->signer)
-        j->o->signer->ops->close(j->o->signer);
+    job_trainer_close(j);
+    site_parts_close(&j->o->parts);
     job_aggregator_close(j);
     ledger_book_close(&j->out->ledger);
-    site_train_close(&j->o->exchange);
-    outer_state_close(&j->o->replica);
     job_eval_close(j);
     train_close(&j->train);
-    arena_free(&j->o->host);
     if (j->out->env)
         env_posix_close(j->out->env);
     file_unlock(&j->out->lock);

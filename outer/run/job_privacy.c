@@ -9,7 +9,7 @@
 #include "kernels/base/log.h"
 #include "outer/budget/runs.h"
 #include "outer/run/job.h"
-#include "outer/run/version.h"
+#include "outer/record/version.h"
 #include "outer/view/secure.h"
 
 struct job_privacy { /* of use with privacy.unit; else train.given.budget is NULL */
@@ -301,7 +301,7 @@ static enum err begin(void *self, const struct private_charge *c, double *noise)
 static uint64_t known(void *self)
 {
     struct job *j = self;
-    return j->o->site ? site_charged(j->o->site) : 0;
+    return j->o->parts.site ? site_charged(j->o->parts.site) : 0;
 }
 
 /* What a list lacks that manifests name was charged at settings that an older copy of the directory

@@ -16,7 +16,7 @@
 
 static size_t link_text(struct job *j, const struct progress_line *l, char *out, size_t size)
 {
-    uint64_t due = site_train_rounds(&j->run->sync.schedule, l->step);
+    uint64_t due = exchange_rounds(&j->run->sync.schedule, l->step);
     size_t n = (size_t)snprintf(out, size,
                                 ", %llu of %llu rounds committed, %llu in flight; "
                                 "aggregator %s",
@@ -25,9 +25,9 @@ static size_t link_text(struct job *j, const struct progress_line *l, char *out,
                                 j->told.unreachable ? "unreachable" : "reachable");
 #ifdef ATOLL_NET
     int64_t days;
-    if (!j->o->tls.ca)
+    if (!j->o->parts.tls.ca)
         return n;
-    if (tls_check(&j->o->tls, j->s->run_name, TLS_SITE, j->run->o.site_name, clock_wall_s(),
+    if (tls_check(&j->o->parts.tls, j->s->run_name, TLS_SITE, j->run->o.site_name, clock_wall_s(),
                   &days) == ERR_OK)
         n += (size_t)snprintf(out + n, size - n, "; certificate valid for %lld days",
                               (long long)days);
@@ -60,8 +60,8 @@ static void status_say(struct job *j)
     progress_say(&j->out->progress, text);
     log_event(LOG_INFO, "status", "text=%s", log_quote(quoted, sizeof quoted, text));
     struct scrub_counts scrub = {0};
-    if (j->o->site)
-        site_scrub_counts(j->o->site, &scrub);
+    if (j->o->parts.site)
+        site_scrub_counts(j->o->parts.site, &scrub);
     if (!scrub.files)
         return;
     scrub_text(text, sizeof text, &scrub, j->out->env->ops->now_ms(j->out->env));

@@ -6,7 +6,7 @@
 #include "outer/run/job.h"
 #include "outer/run/notify.h"
 #include "outer/plan/plan_settings.h"
-#include "outer/run/version.h"
+#include "outer/record/version.h"
 
 static const char starting[] = "starting"; /* before the first step */
 
@@ -96,8 +96,7 @@ enum err job_tell_start(struct job *j, int64_t step)
     if (j->outer) {
         size_t elements[ROUND_FRAGMENTS_MAX];
         job_sizes(j, elements);
-        jsonl_int(r, "rounds",
-                  (int64_t)site_train_rounds(&j->run->sync.schedule, j->s->train_steps));
+        jsonl_int(r, "rounds", (int64_t)exchange_rounds(&j->run->sync.schedule, j->s->train_steps));
         jsonl_int(r, "up_predicted",
                   (int64_t)schedule_upload_bytes(&j->run->sync.schedule, elements));
         jsonl_int(r, "down_predicted",
@@ -193,7 +192,7 @@ void job_tell_eval(struct job *j, const struct train_eval *e, const char *of)
 
 /* Momentum and agreement of a round, and once a warning when what is measured says that the outer
  * step goes too far: rounds whose deltas are more alike than the published ones. */
-static void tell_outer_metrics(struct job *j, const struct site_train_round *r)
+static void tell_outer_metrics(struct job *j, const struct exchange_round *r)
 {
     enum { ROUNDS_MIN = 4 }; /* before the average says anything */
     const struct outer_metrics *g = &r->metrics;
@@ -224,7 +223,7 @@ static void tell_outer_metrics(struct job *j, const struct site_train_round *r)
 
 /* Predicted beside measured, where a probe file says what to predict from. A full-precision round,
  * and one that was on record, is not what the plan is about. */
-static void tell_plan(struct job *j, const struct site_train_round *r, double compute_s)
+static void tell_plan(struct job *j, const struct exchange_round *r, double compute_s)
 {
     struct plan_task t;
     struct plan_result p;
@@ -278,7 +277,7 @@ static void line_totals(struct job *j)
 {
     struct progress_line *l = &j->told.line;
     l->steps = j->outer ? j->run->sync.schedule.steps : j->s->train_steps;
-    l->rounds = j->outer ? site_train_rounds(&j->run->sync.schedule, l->steps) : 0;
+    l->rounds = j->outer ? exchange_rounds(&j->run->sync.schedule, l->steps) : 0;
     l->round = 0;
     for (unsigned f = 0; j->outer && f < j->run->sync.fragments.count; f++)
         l->round += j->told.committed[f];
@@ -294,7 +293,7 @@ void job_line(struct job *j)
     line_totals(j);
 }
 
-static void show_round(struct job *j, const struct site_train_round *r)
+static void show_round(struct job *j, const struct exchange_round *r)
 {
     j->told.unreachable = false;
     if (j->told.committed[r->fragment] < r->round + 1)
@@ -326,8 +325,8 @@ static void show_step(struct job *j, const struct train_report *r)
     progress_update(&j->out->progress, 0, l);
 }
 
-/* site_train calls it after each round, on the lead. */
-void job_tell_round(void *self, const struct site_train_round *r)
+/* The exchange calls it after each round, on the lead. */
+void job_tell_round(void *self, const struct exchange_round *r)
 {
     struct job *j = self;
     struct jsonl *o = &j->out->record;

@@ -4,7 +4,7 @@
 #include "inner/data/shard.h"
 #include "inner/io/checkpoint.h"
 #include "outer/aggregator/aggregator.h"
-#include "outer/run/directory.h"
+#include "outer/record/directory.h"
 #include "outer/wire/wire.h"
 #include "outer/record/jsonl.h"
 #include "outer/store/outer_state.h"

@@ -229,7 +229,7 @@ static void need_of(struct preflight *p, struct disk_need *n)
     const struct settings *s = p->j.s;
     double elements = (double)p->j.run->table.elements, steps = (double)s->train_steps, rounds = 0;
     if (p->o.serve || p->j.outer) {
-        rounds = (double)site_train_rounds(&p->j.run->sync.schedule, s->train_steps);
+        rounds = (double)exchange_rounds(&p->j.run->sync.schedule, s->train_steps);
         n->states = states_kept(p) * 12 * elements;
         rounds_need(p, n);
     }

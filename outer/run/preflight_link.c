@@ -42,8 +42,8 @@ static void check_until(struct preflight *p, const char *what, const char *whose
 static void check_authority(struct preflight *p)
 {
     struct tls_facts f;
-    if (tls_facts(&f, p->j.o->tls.ca) == ERR_OK)
-        check_until(p, "authority", p->j.o->tls.ca, &f, "atoll cert roll");
+    if (tls_facts(&f, p->j.o->parts.tls.ca) == ERR_OK)
+        check_until(p, "authority", p->j.o->parts.tls.ca, &f, "atoll cert roll");
     else
         preflight_failed(p, "authority", "copy the run's ca.pem");
 }
@@ -55,21 +55,21 @@ void preflight_certificates(struct preflight *p)
     struct signer *signer = NULL;
     int64_t days;
     char uri[TLS_URI_MAX];
-    if (run_tls(p->j.run, own_name(p), &p->j.o->tls) != ERR_OK) {
+    if (run_tls(p->j.run, own_name(p), &p->j.o->parts.tls) != ERR_OK) {
         preflight_failed(p, "certificate", "");
         return;
     }
     check_authority(p);
-    if (tls_check(&p->j.o->tls, p->j.s->run_name, role, own_name(p), clock_wall_s(), &days) !=
+    if (tls_check(&p->j.o->parts.tls, p->j.s->run_name, role, own_name(p), clock_wall_s(), &days) !=
             ERR_OK ||
-        tls_facts(&f, p->j.o->tls.certificate) != ERR_OK)
+        tls_facts(&f, p->j.o->parts.tls.certificate) != ERR_OK)
         preflight_failed(p, "certificate", "");
     else
         check_until(p, "certificate", f.uri, &f,
                     "atoll cert renew, or short-lived ones (runbook 3)");
     snprintf(uri, sizeof uri, "atoll://%.63s/%s/%.63s", p->j.s->run_name,
              p->o.serve ? "aggregator" : "site", own_name(p));
-    if (tls_signer_open(&signer, &p->j.o->tls, uri) != ERR_OK) {
+    if (tls_signer_open(&signer, &p->j.o->parts.tls, uri) != ERR_OK) {
         preflight_failed(p, "identity", "");
         return;
     }
@@ -179,7 +179,7 @@ static void check_rate(struct preflight *p, const struct link_dial *d)
 static void check_target(struct preflight *p, struct link_dial *d)
 {
     struct tls_facts f;
-    struct tls_question q = {.files = &p->j.o->tls,
+    struct tls_question q = {.files = &p->j.o->parts.tls,
                              .target = d->target,
                              .server_name = d->server_name,
                              .proxy = d->proxy,
@@ -207,7 +207,7 @@ void preflight_link(struct preflight *p)
     char target[256];
     struct link_dial d = run_dial(p->j.run);
     d.target = target;
-    d.tls = p->j.o->tls;
+    d.tls = p->j.o->parts.tls;
     d.rate_up = d.rate_down = 0; /* the line's own rate is measured */
     signal(SIGPIPE, SIG_IGN);
     link_tune();

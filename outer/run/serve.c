@@ -18,9 +18,9 @@
 #include "outer/aggregator/aggregator_scrub.h"
 #include "outer/run/aggregator_parts.h"
 #include "outer/run/process.h"
-#include "outer/run/directory.h"
+#include "outer/record/directory.h"
 #include "outer/run/notify.h"
-#include "outer/run/organs.h"
+#include "outer/library/organs.h"
 #include "outer/view/page.h"
 #include "outer/record/feed.h"
 #include "outer/config/run.h"
@@ -30,7 +30,7 @@
 #include "outer/run/serve_rebuild.h"
 #include "outer/run/serve_tell.h"
 #include "outer/run/stop_signals.h"
-#include "outer/run/version.h"
+#include "outer/record/version.h"
 
 enum {
     LOOK_MS = 500,

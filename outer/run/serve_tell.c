@@ -4,7 +4,7 @@
 #include <string.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
-#include "outer/run/version.h"
+#include "outer/record/version.h"
 #include "outer/record/health.h"
 
 enum { NORM_SAMPLE = 1 << 16, TEXT_MAX = 2048, WAITED_MIN_MS = 2000 };

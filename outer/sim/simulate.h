@@ -5,7 +5,7 @@
  * extrapolated. What stands in for the model is one block of 256 values for each fragment; time and
  * bytes are of the real fragments' sizes. Training itself is a wait of the given length, as are
  * arithmetic and storage (plan_outer); what is sent and applied after a step is in the order of
- * site_train. One thread; a site takes about half a megabyte, more with many fragments.
+ * exchange. One thread; a site takes about half a megabyte, more with many fragments.
  */
 #include <stdatomic.h>
 #include "outer/config/amend.h"

@@ -3,7 +3,7 @@
 /* A site's end of the outer loop, DiLoCo's Algorithm 1 line by line: z = weight * delta + residual,
  * encode, outbox durable, contribute, commit, outer step, residual, theta. Runs on the real link
  * and world and, unchanged, on the simulated ones. It knows parameters as flat arrays only; binding
- * to the trainer is outer/site/site_train.c.
+ * to the trainer is outer/site/exchange.c.
  *
  * One thread calls it. A round runs in an in-flight slot: site_acquire, site_submit, then
  * site_complete and site_reap. With overlap (schedule.overlap > 0) a slot has a thread, several

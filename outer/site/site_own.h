@@ -20,7 +20,7 @@
  *   site_scrub.c: scrub. Damaged files are made again.
  *   site_step_back.c: asked. A round given up.
  *   site_supply.c: supplying. The aggregator has lost its directory.
- *   site_train.c: none. The trainer's end.
+ *   exchange.c: none. The trainer's end.
  *
  * Of the organs, roster writes the index.
  */

@@ -167,7 +167,7 @@ struct sim_result {
     struct digest state;                   /* of all members */
     struct digest residual[SIM_SITES_MAX]; /* theta, momentum, codes, residual of each site */
     uint64_t virtual_ms, calls, crashes, restarts, commits, snapshots, excluded, gap_ms, stopped,
-        moved, postponed, /* site_train.h: steps given up, rounds that waited offline */
+        moved, postponed, /* exchange.h: steps given up, rounds that waited offline */
         residual_resets,  /* full-precision rounds of residual resets */
         damaged,          /* deltas that were not finite */
         aborted,          /* rounds committed with an empty set */

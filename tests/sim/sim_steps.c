@@ -1,4 +1,4 @@
-/* The toy trainer carries out the actions of the stepper: what site_train.c does, with one rank and
+/* The toy trainer carries out the actions of the stepper: what exchange.c does, with one rank and
  * arrays instead of a model.
  */
 #include <string.h>
@@ -62,7 +62,7 @@ static enum err reap(struct sim_node *n, const struct stepper_action *a)
     const float *theta;
     struct site_completion done;
     TRY(site_reap(n->site, a->fragment, &theta, &done));
-    if (site_schedule_version(n->site)) /* as site_train.c does */
+    if (site_schedule_version(n->site)) /* as exchange.c does */
         n->stepper.o.schedule = n->replica.schedule;
     float alpha = stepper_reaped(&n->stepper, a, done.reached, done.skipped);
     if (a->verb == STEPPER_APPLY)

@@ -8,7 +8,7 @@
  * behind its commit point. Parameters are values of a hash: what they were made of, and in which
  * order.
  *
- * A model of the executor (outer/site/site_train.c, site.c) stands around the two: a contribution
+ * A model of the executor (outer/site/exchange.c, site.c) stands around the two: a contribution
  * is durable before it is sent, a state before it is applied; of a checkpoint every contribution is
  * stored.
  *

@@ -38,6 +38,7 @@ LAYERS = [
     ["outer/organ"],
     ["outer/site", "outer/aggregator"],
     ["outer/organ/roster", "outer/organ/amend", "outer/organ/archive"],
+    ["outer/library"],
     ["outer/sim"],
     ["outer/plan", "outer/view", "outer/wan"],
     ["outer/run"],

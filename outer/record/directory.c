@@ -1,9 +1,9 @@
-#include "outer/run/directory.h"
+#include "outer/record/directory.h"
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/file.h"
 #include "kernels/base/record.h"
-#include "outer/run/version.h"
+#include "outer/record/version.h"
 
 enum { TEXT_MAX = 4096, PROGRAM_MAX = 128, PATH_SIZE = 4096 };
 

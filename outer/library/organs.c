@@ -1,4 +1,4 @@
-#include "outer/run/organs.h"
+#include "outer/library/organs.h"
 #include "outer/organ/amend/amend_organ.h"
 #include "outer/organ/archive/archive_organ.h"
 #include "outer/organ/roster/roster_organ.h"

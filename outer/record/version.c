@@ -1,4 +1,4 @@
-#include "outer/run/version.h"
+#include "outer/record/version.h"
 
 #ifdef __clang__
 #define TEXT_OF(number) #number

@@ -1,0 +1,153 @@
+/* `atoll train` as the trainer of an exchange: the model's parameters and the optimizer's moments
+ * are the local values. */
+#include <math.h>
+#include "outer/run/job.h"
+
+struct job_trainer {
+    struct exchange_now now;
+    float *local; /* host slab: the local parameters while the outer ones are looked at; NULL: they
+                     are not */
+    struct arena arena;
+};
+
+static float *moment_of(const struct train *t, const struct fragment *f)
+{
+    float *moment = t->optim->state[f->state == FRAGMENT_FIRST ? OPTIM_FIRST : OPTIM_SECOND].shard;
+    ASSERT(moment); /* outer.first_every, second_every are refused where there is no moment */
+    return moment;
+}
+
+static void gather(void *self, const struct fragment *f, float *out)
+{
+    struct train *t = &((struct job *)self)->train;
+    const struct dev_ops *ops = t->dev->ops;
+    if (f->state != FRAGMENT_PARAMETERS) {
+        ops->gather_ranges(t->dev, out, moment_of(t, f), f->ranges, f->range_count);
+        return;
+    }
+    const float *slab = model_gather_ranges(t->model, f->ranges, f->range_count);
+    ops->gather_ranges(t->dev, out, slab, f->ranges, f->range_count);
+    model_scatter_ranges(t->model, f->ranges, f->range_count, false);
+}
+
+static void mix(void *self, const struct fragment *f, const float *theta, const struct dev_lerp *b)
+{
+    struct train *t = &((struct job *)self)->train;
+    if (f->state != FRAGMENT_PARAMETERS) {
+        t->dev->ops->lerp_ranges(t->dev, moment_of(t, f), theta, b);
+        return;
+    }
+    t->dev->ops->lerp_ranges(t->dev, model_gather_ranges(t->model, b->ranges, b->n), theta, b);
+    model_scatter_ranges(t->model, b->ranges, b->n, true);
+}
+
+static void mixed(void *self)
+{
+    model_params_changed(((struct job *)self)->train.model);
+}
+
+static void moved(void *self, const struct exchange_now *n)
+{
+    struct train *t = &((struct job *)self)->train;
+    t->step = n->step;
+    t->tokens = n->tokens;
+}
+
+static enum err checkpoint(void *self)
+{
+    struct train *t = &((struct job *)self)->train;
+    return t->saved.step == t->step ? ERR_OK : train_checkpoint(t);
+}
+
+static enum err initial(void *self, float *slab)
+{
+    return run_initial(((struct job *)self)->run, slab);
+}
+
+enum err job_trainer_open(struct job *j)
+{
+    const struct exchange_options o = job_exchange(j, j->run);
+    const struct exchange_trainer t = {.self = j,
+                                       .dev = j->dev,
+                                       .elements = j->train.table.elements,
+                                       .checkpoints = j->train.given.checkpoint_dir,
+                                       .gather = gather,
+                                       .mix = mix,
+                                       .mixed = mixed,
+                                       .moved = moved,
+                                       .checkpoint = checkpoint,
+                                       .initial = initial};
+    struct job_trainer *x;
+    TRY_ALLOC(x = arena_alloc(&j->run->perm, sizeof *x));
+    *x = (struct job_trainer){.now.loss = NAN, .arena = dev_arena(j->dev)};
+    j->o->trainer = x;
+    TRY(exchange_open(&j->o->exchange, &o, &t));
+    if (job_looks(j))
+        TRY_ALLOC(x->local = arena_array(&x->arena, t.elements, sizeof *x->local));
+    return ERR_OK;
+}
+
+void job_trainer_close(struct job *j)
+{
+    if (!j->o->trainer)
+        return;
+    exchange_close(&j->o->exchange);
+    arena_free(&j->o->trainer->arena);
+}
+
+struct exchange_now *job_now(struct job *j)
+{
+    struct exchange_now *n = &j->o->trainer->now;
+    n->step = j->train.step;
+    n->tokens = j->train.tokens;
+    n->batch_tokens = (uint64_t)j->s->train_batch_tokens;
+    n->charged = train_charged(&j->train);
+    return n;
+}
+
+void job_now_report(struct job *j, const struct train_report *r)
+{
+    j->o->trainer->now.loss = r->loss;
+    j->o->trainer->now.tokens_per_second = r->tokens_per_second;
+}
+
+/* ---- the outer parameters between rounds ---- */
+
+/* newest: exchange_put_outer */
+static enum err work_on_outer(struct job *j, bool newest,
+                              enum err (*work)(void *self, struct train *t), void *self)
+{
+    struct train *t = &j->train;
+    float *local = j->o->trainer->local;
+    const struct dev_range all = slab_all(&t->table);
+    size_t bytes = all.count * sizeof *local;
+    ASSERT(local);
+    t->dev->ops->copy(t->dev, local, model_gather(t->model, all), bytes);
+    model_scatter(t->model, all, false);
+    TRY(dev_sync(t->dev));
+    TRY(exchange_put_outer(&j->o->exchange, t->step, newest));
+    TRY(work(self, t));
+    t->dev->ops->copy(t->dev, model_gather(t->model, all), local, bytes);
+    model_scatter(t->model, all, true);
+    model_params_changed(t->model);
+    return dev_sync(t->dev);
+}
+
+static enum err evaluate(void *self, struct train *t)
+{
+    return train_evaluate(t, self);
+}
+
+enum err job_outer_eval(struct job *j, struct train_eval *e, bool *same)
+{
+    *same = exchange_merged(&j->o->exchange, j->train.step) || !j->o->trainer->local;
+    return *same ? ERR_OK : work_on_outer(j, true, evaluate, e);
+}
+
+enum err job_outer_work(struct job *j, enum err (*work)(void *self, struct train *t), void *self)
+{
+    bool strict = j->run->o.outer_mode == OUTER_MODE_STRICT;
+    if (strict && exchange_merged(&j->o->exchange, j->train.step))
+        return work(self, &j->train);
+    return work_on_outer(j, false, work, self);
+}

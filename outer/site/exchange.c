@@ -1,0 +1,754 @@
+#include "outer/site/exchange.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernels/base/clock.h"
+#include "kernels/base/log.h"
+#include "outer/site/site_marks.h"
+
+static bool is_lead(const struct exchange *s)
+{
+    return s->o.coll->rank == 0;
+}
+
+/* Every rank learns how the lead fared before any rank waits for data. */
+enum err exchange_agree(const struct exchange *s, enum err mine)
+{
+    int32_t status = (int32_t)mine;
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &status, sizeof status));
+    if (is_lead(s) || status == ERR_OK)
+        return mine;
+    return err_set((enum err)status, "the lead of this site stopped: %s",
+                   err_text((enum err)status));
+}
+
+/* Of the lead; elsewhere 0. */
+static uint64_t now_ms(const struct exchange *s)
+{
+    return s->o.env ? s->o.env->ops->now_ms(s->o.env) : 0;
+}
+
+static double ms_since(const struct exchange *s, uint64_t begin_ms)
+{
+    return (double)(now_ms(s) - begin_ms);
+}
+
+/* ---- open and close ---- */
+
+struct parts { /* bytes of each buffer; 0: none */
+    size_t fragment, gathered, host;
+};
+
+/* Blocking, the lead works in the memory of the site's one slot. */
+static bool borrows(const struct exchange_options *o)
+{
+    return o->coll->rank == 0 && o->rules.schedule.overlap == 0;
+}
+
+static struct parts parts_of(const struct exchange_options *o)
+{
+    size_t largest = 0;
+    bool delayed = false;
+    for (unsigned f = 0; f < o->rules.fragments->count; f++) {
+        size_t n = o->rules.fragments->f[f].elements;
+        largest = n > largest ? n : largest;
+        delayed = delayed || schedule_delayed(&o->rules.schedule, f);
+    }
+    size_t bytes = largest * sizeof(float);
+    return (struct parts){.fragment = borrows(o) && o->beside ? 0 : bytes,
+                          .gathered = delayed ? bytes : 0,
+                          .host = o->beside || o->coll->rank || borrows(o) ? 0 : bytes};
+}
+
+struct outer_memory exchange_memory(const struct exchange_options *o, bool here)
+{
+    struct parts p = parts_of(o);
+    size_t device = p.fragment + p.gathered, host = p.host;
+    return (struct outer_memory){here ? 0 : device, here ? device + host : host};
+}
+
+static enum err clock_check(const struct exchange_options *o)
+{
+    if (!o->rules.every_ms || clock_mono_there())
+        return ERR_OK;
+    return err_set(ERR_UNSUPPORTED,
+                   "outer.every_s = %g needs a clock that is never set back (CLOCK_MONOTONIC), and "
+                   "this system has none; the nearest is outer.every_s = 0 at all sites: rounds "
+                   "of outer.every steps",
+                   1e-3 * (double)o->rules.every_ms);
+}
+
+enum err exchange_open(struct exchange *s, const struct exchange_options *o,
+                       const struct exchange_trainer *t)
+{
+    struct parts p = parts_of(o);
+    *s = (struct exchange){.o = *o, .t = *t, .arena = dev_arena(t->dev)};
+    s->interval.length_ms = o->rules.every_ms;
+    TRY(clock_check(o));
+    stepper_open(&s->stepper, &(struct stepper_options){.schedule = o->rules.schedule,
+                                                        .strict = o->rules.strict,
+                                                        .timed = o->rules.every_ms > 0,
+                                                        .before_update = o->rules.before_update,
+                                                        .max_local_steps_offline =
+                                                            o->rules.max_local_steps_offline,
+                                                        .mix = (float)o->rules.mix});
+    if (p.fragment)
+        TRY(dev_alloc(t->dev, (void **)&s->own_fragment, p.fragment));
+    TRY(dev_alloc(t->dev, (void **)&s->gathered, p.gathered));
+    if (p.host)
+        TRY_ALLOC(s->host = arena_alloc(&s->arena, p.host));
+    if (o->rules.schedule.draw.share > 0)
+        TRY_ALLOC(s->drawn =
+                      arena_array(&s->arena, draw_ranges_max(o->rules.fragments->f[0].elements),
+                                  sizeof *s->drawn));
+    s->fragment = s->own_fragment;
+    if (borrows(o))
+        *(o->beside ? &s->fragment : &s->host) = site_blocking_memory(o->site);
+    return ERR_OK;
+}
+
+void exchange_close(struct exchange *s)
+{
+    dev_free(s->t.dev, s->own_fragment);
+    dev_free(s->t.dev, s->gathered);
+    arena_free(&s->arena);
+    *s = (struct exchange){0};
+}
+
+uint64_t exchange_rounds(const struct schedule *s, int64_t step)
+{
+    uint64_t ended = 0;
+    for (unsigned f = 0; f < s->fragments; f++)
+        ended += schedule_sent(s, f, step);
+    return ended;
+}
+
+/* ---- local parameters ---- */
+
+/* The local values of a fragment -> memory of the replica's device. copied: what `gathered` holds
+ * instead. */
+static enum err gather(struct exchange *s, float *out, unsigned f, bool copied)
+{
+    const struct fragment *part = &s->o.rules.fragments->f[f];
+    if (!copied)
+        s->t.gather(s->t.self, part, s->host ? s->fragment : out);
+    if (copied || s->host)
+        s->t.dev->ops->copy(s->t.dev, out, copied ? s->gathered : s->fragment,
+                            part->elements * sizeof *out);
+    return dev_sync(s->t.dev);
+}
+
+/* Where the lead's replica leaves theta. */
+static float *theta_memory(const struct exchange *s)
+{
+    return s->host ? s->host : s->fragment;
+}
+
+/* The lead's theta (memory of the replica's device, or the host's) -> s->fragment of every rank. */
+static enum err theta_share(struct exchange *s, unsigned f, const float *theta)
+{
+    struct dev *d = s->t.dev;
+    size_t bytes = s->o.rules.fragments->f[f].elements * sizeof *theta;
+    if (is_lead(s) && theta != s->fragment)
+        d->ops->copy(d, s->fragment, theta, bytes);
+    TRY(dev_sync(d));
+    return s->o.coll->ops->broadcast(s->o.coll, s->fragment, bytes);
+}
+
+/* theta becomes part of the local values. A second moment is a mean of squares; what a codec's
+ * rounding takes below zero would be a root of a negative number. */
+static enum err take_theta(struct exchange *s, unsigned f, const float *theta, float alpha)
+{
+    const struct fragment *part = &s->o.rules.fragments->f[f];
+    TRY(theta_share(s, f, theta));
+    s->t.mix(
+        s->t.self, part, s->fragment,
+        &(struct dev_lerp){part->ranges, part->range_count, alpha, part->state == FRAGMENT_SECOND});
+    return dev_sync(s->t.dev);
+}
+
+/* A round of a drawn share changes these values alone: the others go on from where they are. A site
+ * that has missed a round, or whose parameters are damaged, takes all. */
+static enum err take_drawn(struct exchange *s, uint64_t round, const float *theta, float alpha)
+{
+    const struct fragment *part = &s->o.rules.fragments->f[0];
+    size_t n = draw_ranges(&s->o.rules.schedule.draw, round, part->elements, true, s->drawn);
+    ASSERT(part->range_count == 1 && part->ranges[0].offset == 0);
+    TRY(theta_share(s, 0, theta));
+    for (size_t i = 0; i < n; i++)
+        s->t.mix(s->t.self, part, s->fragment + s->drawn[i].offset,
+                 &(struct dev_lerp){&s->drawn[i], 1, alpha, false});
+    return dev_sync(s->t.dev);
+}
+
+static enum err take_recorded(struct exchange *s, unsigned f, uint64_t round, float alpha)
+{
+    float *theta = theta_memory(s);
+    TRY(exchange_agree(s, is_lead(s) ? site_theta(s->o.site, f, round, theta) : ERR_OK));
+    return take_theta(s, f, theta, alpha);
+}
+
+/* ---- marks of checkpoints ---- */
+
+/* Digest of the local parameters. */
+static enum err parameters_digest(struct exchange *s, struct digest *out)
+{
+    enum { PIECE = 1 << 20 };
+    struct arena scratch = arena_make(0);
+    struct digest_stream d;
+    float *piece;
+    TRY_ALLOC(piece = arena_array(&scratch, PIECE, sizeof *piece));
+    digest_open(&d);
+    for (unsigned f = 0; f < s->o.rules.fragments->count; f++) {
+        s->t.gather(s->t.self, &s->o.rules.fragments->f[f], s->fragment);
+        for (size_t at = 0, n = s->o.rules.fragments->f[f].elements; at < n; at += PIECE) {
+            size_t bytes = (n - at < PIECE ? n - at : PIECE) * sizeof *piece;
+            s->t.dev->ops->copy(s->t.dev, piece, s->fragment + at, bytes);
+            digest_add(&d, piece, bytes);
+        }
+    }
+    arena_free(&scratch);
+    TRY(dev_sync(s->t.dev));
+    *out = digest_close(&d);
+    return ERR_OK;
+}
+
+/* Of the checkpoint that is written at this event. Lead. */
+static enum err mark_write(struct exchange *s, int64_t step, const struct stepper_event *e)
+{
+    struct site_mark mark = {.step = (uint64_t)step, .before = e->before};
+    (void)stepper_postponed(&s->stepper, e, mark.postponed);
+    TRY(parameters_digest(s, &mark.parameters));
+    return site_marks_add(s->o.env, &mark);
+}
+
+/* Of the checkpoint that was loaded, into the event. Lead. */
+static enum err mark_read(struct exchange *s, int64_t step, struct stepper_event *e)
+{
+    struct site_marks marks;
+    struct digest parameters;
+    if (!s->o.rules.schedule.overlap && !s->o.rules.max_local_steps_offline)
+        return ERR_OK;
+    enum err read = site_marks_read(&marks, s->o.env);
+    if (read == ERR_CORRUPT)
+        return err_set(read,
+                       "%s/id/marks: damaged; it says which checkpoints have rounds left to do: "
+                       "restore it, or remove it and the newest checkpoint in %s",
+                       s->o.env->root, s->t.checkpoints);
+    TRY(read);
+    if (!site_marks_step(&marks, (uint64_t)step))
+        return ERR_OK;
+    TRY(parameters_digest(s, &parameters));
+    const struct site_mark *mark = site_marks_find(&marks, (uint64_t)step, &parameters);
+    if (mark) {
+        e->before = mark->before;
+        memcpy(e->postponed, mark->postponed, sizeof e->postponed);
+    }
+    return ERR_OK;
+}
+
+/* ---- actions of the stepper ---- */
+
+/* Training stands still from begin_ms until now; in ms. */
+static double idled(struct exchange *s, uint64_t begin_ms)
+{
+    double ms = ms_since(s, begin_ms);
+    s->pace.idle_ms += ms;
+    return ms;
+}
+
+/* Until now, when the next submission begins. */
+static struct wire_pace pace_of(struct exchange *s, unsigned fragment, uint64_t at_ms)
+{
+    struct wire_pace p = {0};
+    if (fragment)
+        return p;
+    if (s->pace.since_ms && s->pace.flights)
+        p = (struct wire_pace){.trained_s =
+                                   (double)(at_ms - s->pace.since_ms) / 1e3 - s->pace.idle_ms / 1e3,
+                               .waited_s = s->pace.idle_ms / 1e3,
+                               .exchange_s = s->pace.flight_ms / 1e3 / s->pace.flights};
+    memset(&s->pace, 0, sizeof s->pace);
+    s->pace.since_ms = at_ms;
+    return p;
+}
+
+static struct link_counters since(const struct link_counters *now, const struct link_counters *then)
+{
+    return (struct link_counters){
+        .payload_up = now->payload_up - then->payload_up,
+        .payload_down = now->payload_down - then->payload_down,
+        .messages_up = now->messages_up - then->messages_up,
+        .messages_down = now->messages_down - then->messages_down,
+        .wire_up = now->wire_up > then->wire_up ? now->wire_up - then->wire_up : 0,
+        .wire_down = now->wire_down > then->wire_down ? now->wire_down - then->wire_down : 0};
+}
+
+static void tell_round(struct exchange *s, const struct stepper_action *a,
+                       const struct site_completion *done, double mix_ms)
+{
+    unsigned f = a->fragment;
+    struct link_counters now;
+    struct exchange_round r = {.step = s->event.step,
+                               .fragment = f,
+                               .included = done->included,
+                               .sites = done->sites ? done->sites : s->o.rules.site_count,
+                               .round = a->round,
+                               .trained = s->trained[f],
+                               .weight = s->weight[f],
+                               .replayed = done->replayed,
+                               .times = done->times,
+                               .flight_ms = done->flight_ms,
+                               .exposed_ms = s->exposed_ms[f],
+                               .gather_ms = s->gather_ms[f],
+                               .mix_ms = mix_ms,
+                               .up_predicted = done->up_bytes,
+                               .down_predicted = done->down_bytes,
+                               .metrics = done->metrics};
+    s->pace.flight_ms += done->flight_ms;
+    s->pace.flights++;
+    r.seconds = 1e-3 * (r.gather_ms + r.exposed_ms + r.mix_ms);
+    s->o.link->ops->counters(s->o.link, &now);
+    r.counted = since(&now, &s->counted);
+    s->counted = now;
+    s->gather_ms[f] = s->exposed_ms[f] = 0;
+    s->o.rounded(s->o.self, &r);
+}
+
+enum err exchange_reschedule(struct exchange *s)
+{
+    TRY(s->o.rescheduled(s->o.self, &s->o.rules.schedule, &s->schedule_version));
+    s->stepper.o.schedule = s->o.rules.schedule;
+    return ERR_OK;
+}
+
+/* Reaps on the lead; every rank learns what the stepper must know. */
+static enum err reap(struct exchange *s, const struct stepper_action *a, const float **theta,
+                     struct site_completion *done, float *alpha)
+{
+    *done = (struct site_completion){0};
+    enum err e = is_lead(s) ? site_reap(s->o.site, a->fragment, theta, done) : ERR_OK;
+    TRY(exchange_agree(s, e));
+    if (is_lead(s))
+        done->schedule_version = site_schedule_version(s->o.site);
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, done, sizeof *done));
+    if (done->schedule_version != s->schedule_version)
+        TRY(exchange_reschedule(s));
+    *alpha = stepper_reaped(&s->stepper, a, done->reached, done->skipped);
+    return ERR_OK;
+}
+
+static enum err apply(struct exchange *s, const struct stepper_action *a)
+{
+    uint64_t begin = now_ms(s);
+    struct site_completion done;
+    const float *theta = NULL;
+    float alpha;
+    TRY(reap(s, a, &theta, &done, &alpha));
+    bool next = !done.skipped && (done.replayed || done.reached == a->round + 1);
+    TRY(next && schedule_draws(&s->o.rules.schedule, a->fragment, a->round)
+            ? take_drawn(s, a->round, theta, alpha)
+            : take_theta(s, a->fragment, theta, alpha));
+    if (is_lead(s))
+        tell_round(s, a, &done, idled(s, begin));
+    return ERR_OK;
+}
+
+static enum err drop(struct exchange *s, const struct stepper_action *a)
+{
+    struct site_completion done;
+    const float *theta;
+    float alpha;
+    s->gather_ms[a->fragment] = s->exposed_ms[a->fragment] = 0;
+    return reap(s, a, &theta, &done, &alpha);
+}
+
+static double weight_of(const struct exchange *s, const struct stepper_action *a)
+{
+    return weights_of(s->o.rules.weights,
+                      &(struct weights_round){
+                          .share = s->o.rules.share,
+                          .steps = a->steps,
+                          .length = schedule_length(&s->o.rules.schedule, a->fragment, a->round)});
+}
+
+static enum err submit_lead(struct exchange *s, const struct exchange_now *n,
+                            const struct stepper_action *a)
+{
+    unsigned f = a->fragment;
+    uint64_t begin = now_ms(s);
+    struct site_submission w = {.fragment = f,
+                                .round = a->round,
+                                .base = a->base,
+                                .late = (uint64_t)a->late,
+                                .resend = a->resend,
+                                .from_start = a->from_start,
+                                .data_cursor = n->tokens,
+                                .charged = n->charged,
+                                .step = n->step,
+                                .loss = n->loss,
+                                .tokens_per_second = n->tokens_per_second,
+                                .pace = pace_of(s, f, begin),
+                                .tokens = n->tokens};
+    float *local;
+    s->weight[f] = weight_of(s, a);
+    s->trained[f] = a->steps;
+    w.weight = (float)s->weight[f];
+    TRY(site_acquire(s->o.site, f, &local));
+    if (a->resend) /* nothing is gathered: its contribution is stored */
+        w = (struct site_submission){.fragment = f,
+                                     .round = a->round,
+                                     .base = a->base,
+                                     .resend = true,
+                                     .step = schedule_step(&s->o.rules.schedule, f, a->round),
+                                     .loss = NAN,
+                                     .tokens_per_second = NAN};
+    else
+        TRY(gather(s, local, f, a->copied));
+    site_submit(s->o.site, &w);
+    s->gather_ms[f] += idled(s, begin);
+    return ERR_OK;
+}
+
+static enum err wait_lead(struct exchange *s, const struct stepper_action *a)
+{
+    uint64_t begin = now_ms(s);
+    enum err e = site_complete(s->o.site, a->fragment);
+    s->exposed_ms[a->fragment] += idled(s, begin);
+    return e;
+}
+
+static enum err go_eager(struct exchange *s, const struct stepper_action *a)
+{
+    uint64_t begin = now_ms(s);
+    const float *start = NULL;
+    enum err e = is_lead(s) ? site_eager(s->o.site, a->fragment, &start) : ERR_OK;
+    s->exposed_ms[a->fragment] += idled(s, begin);
+    TRY(exchange_agree(s, e));
+    return take_theta(s, a->fragment, start, 0);
+}
+
+static void tell_postponed(const struct exchange *s, const struct stepper_action *a)
+{
+    if (is_lead(s) && a->steps == 0)
+        log_event(LOG_WARN, "train_on",
+                  "fragment=%u round=%" PRIu64 " at_most_steps=%" PRId64
+                  " reason=\"aggregator unreachable\"",
+                  a->fragment, a->round, a->left);
+}
+
+static enum err forget_starts(struct exchange *s)
+{
+    for (unsigned f = 0; f < s->o.rules.schedule.fragments; f++)
+        TRY(site_moved(s->o.site, f));
+    return ERR_OK;
+}
+
+/* ---- rounds by time ---- */
+
+/* What is trained from here on is for the round after those that end by `step`. Lead. */
+static enum err interval_begin(struct exchange *s, int64_t step)
+{
+    uint64_t round = schedule_sent(&s->o.rules.schedule, 0, step);
+    struct interval i = {s->interval.length_ms, now_ms(s), 0, 0};
+    if (!i.length_ms)
+        return ERR_OK;
+    if (round)
+        TRY(site_round_tokens(s->o.site, 0, round - 1, &i.began_tokens));
+    if (round < schedule_rounds(&s->o.rules.schedule, 0))
+        TRY(site_round_tokens(s->o.site, 0, round, &i.ended_tokens));
+    s->interval = i;
+    return ERR_OK;
+}
+
+/* The tokens that this site has counted by the step it moves to, on every rank. */
+static enum err tokens_moved(struct exchange *s, struct exchange_now *n)
+{
+    if (!s->interval.length_ms) {
+        n->tokens = (uint64_t)n->step * n->batch_tokens;
+        return ERR_OK;
+    }
+    TRY(exchange_agree(s, is_lead(s) ? interval_begin(s, n->step) : ERR_OK));
+    if (is_lead(s) && s->interval.began_tokens)
+        n->tokens = s->interval.began_tokens;
+    return s->o.coll->ops->broadcast_host(s->o.coll, &n->tokens, sizeof n->tokens);
+}
+
+static void look_at_clock(struct exchange *s, const struct exchange_now *n)
+{
+    struct stepper_event *e = &s->event;
+    e->over = interval_over(&s->interval, now_ms(s), n->tokens);
+    e->trained = interval_steps(&s->interval, n->tokens, n->batch_tokens);
+}
+
+static enum err move(struct exchange *s, struct exchange_now *n, int64_t step)
+{
+    if (is_lead(s))
+        log_event(LOG_WARN, "moved",
+                  "from_step=%" PRId64 " to_step=%" PRId64
+                  " reason=\"the run went on without this site\"",
+                  n->step, step);
+    TRY(exchange_agree(s, is_lead(s) ? forget_starts(s) : ERR_OK));
+    n->step = step;
+    TRY(tokens_moved(s, n));
+    s->t.moved(s->t.self, n);
+    return ERR_OK;
+}
+
+static enum err skip(struct exchange *s, struct exchange_now *n, int64_t step)
+{
+    if (is_lead(s))
+        log_event(LOG_DETAIL, "round_over",
+                  "step=%" PRId64 " made=%" PRId64 " skipped=%" PRId64 " recorded=%d", step,
+                  s->event.trained, step - n->step, s->interval.ended_tokens > 0);
+    n->step = s->event.step = step;
+    s->t.moved(s->t.self, n);
+    return ERR_OK;
+}
+
+static enum err stored(struct exchange *s)
+{
+    return exchange_agree(s, is_lead(s) ? site_wait_stored(s->o.site) : ERR_OK);
+}
+
+static enum err act(struct exchange *s, struct exchange_now *n, const struct stepper_action *a)
+{
+    bool lead = is_lead(s);
+    switch (a->verb) {
+    case STEPPER_CHECK:
+        return exchange_agree(s, lead ? site_failed(s->o.site) : ERR_OK);
+    case STEPPER_WAIT:
+        return exchange_agree(s, lead ? wait_lead(s, a) : ERR_OK);
+    case STEPPER_COPY:
+        s->t.gather(s->t.self, &s->o.rules.fragments->f[a->fragment], s->gathered);
+        return ERR_OK;
+    case STEPPER_APPLY:
+        return apply(s, a);
+    case STEPPER_DROP:
+        return drop(s, a);
+    case STEPPER_TAKE:
+        return take_recorded(s, a->fragment, a->round, a->alpha);
+    case STEPPER_SUBMIT:
+        return exchange_agree(s, lead ? submit_lead(s, n, a) : ERR_OK);
+    case STEPPER_EAGER:
+        return go_eager(s, a);
+    case STEPPER_POSTPONE:
+        tell_postponed(s, a);
+        return ERR_OK;
+    case STEPPER_MOVE:
+        return move(s, n, a->step);
+    case STEPPER_SKIP:
+        return skip(s, n, a->step);
+    case STEPPER_STORE:
+        return stored(s);
+    case STEPPER_MARK:
+        return exchange_agree(s, lead ? mark_write(s, n->step, &s->event) : ERR_OK);
+    case STEPPER_SAVE:
+        return s->t.checkpoint(s->t.self);
+    }
+    return ERR_OK;
+}
+
+static bool changes(enum stepper_verb v)
+{
+    return v == STEPPER_APPLY || v == STEPPER_TAKE || v == STEPPER_EAGER;
+}
+
+/* Of s->event: what the lead sees, on every rank. */
+static enum err look(struct exchange *s, const struct exchange_now *n)
+{
+    struct stepper_event *e = &s->event;
+    bool any =
+        s->interval.length_ms && (e->phase == STEPPER_AFTER_STEP || e->phase == STEPPER_RESUME);
+    memset(e->unreachable, 0, sizeof e->unreachable);
+    for (unsigned f = 0; f < s->o.rules.schedule.fragments; f++)
+        any = any || stepper_may_ask(&s->stepper, e, f);
+    if (!any)
+        return ERR_OK;
+    enum err found = ERR_OK;
+    e->now_ms = now_ms(s);
+    if (is_lead(s))
+        look_at_clock(s, n);
+    for (unsigned f = 0; is_lead(s) && found == ERR_OK && f < s->o.rules.schedule.fragments; f++)
+        if (stepper_asks(&s->stepper, e, f))
+            found = site_unreachable(s->o.site, f, &e->unreachable[f]);
+    TRY(exchange_agree(s, found));
+    return s->o.coll->ops->broadcast_host(s->o.coll, e, sizeof *e);
+}
+
+/* One event, on every rank. */
+static enum err step(struct exchange *s, struct exchange_now *n, enum stepper_phase phase,
+                     int64_t at)
+{
+    bool changed = false;
+    s->event.phase = phase;
+    s->event.step = at;
+    TRY(look(s, n));
+    stepper_step(&s->stepper, &s->event, &s->update);
+    for (unsigned i = 0; i < s->update.count; i++) {
+        TRY(act(s, n, &s->update.action[i]));
+        changed = changed || changes(s->update.action[i].verb);
+    }
+    if (changed)
+        s->t.mixed(s->t.self);
+    return ERR_OK;
+}
+
+/* ---- what the trainer calls ---- */
+
+/* A site keeps the outer states that a restart from its oldest checkpoint would repeat, and no
+ * more: what is applied before that step, that checkpoint has for certain. */
+enum err exchange_saved(struct exchange *s, int64_t oldest_step)
+{
+    if (!is_lead(s))
+        return ERR_OK;
+    for (unsigned f = 0; f < s->o.rules.schedule.fragments; f++)
+        TRY(site_prune(s->o.site, f, schedule_applied(&s->o.rules.schedule, f, oldest_step - 1)));
+    return ERR_OK;
+}
+
+/* A checkpoint between two steps. That of a stop request has its mark (STEPPER_MARK). */
+static enum err mark_postponed(struct exchange *s, int64_t at)
+{
+    struct stepper_event e = {.phase = STEPPER_AFTER_STEP, .step = at};
+    uint64_t postponed[ROUND_FRAGMENTS_MAX];
+    bool marked = s->event.phase == STEPPER_STOP;
+    return !marked && stepper_postponed(&s->stepper, &e, postponed) ? mark_write(s, at, &e)
+                                                                    : ERR_OK;
+}
+
+enum err exchange_saving(struct exchange *s, const struct exchange_now *n)
+{
+    TRY(stored(s));
+    return exchange_agree(s, is_lead(s) ? mark_postponed(s, n->step) : ERR_OK);
+}
+
+static enum err start_site(struct exchange *s, int64_t at)
+{
+    if (outer_state_begun(s->o.replica)) {
+        TRY(outer_state_load(s->o.replica));
+        /* Ended: no call is needed, and the aggregator may have gone. */
+        return site_ended(s->o.site) ? ERR_OK : site_start(s->o.site, NULL);
+    }
+    if (at > 0)
+        return err_set(ERR_CONFIG,
+                       "%s has step %lld of a run without rounds, and the rounds would begin anew "
+                       "at step 0; use another run.dir, with run.from to start from its parameters",
+                       s->t.checkpoints, (long long)at);
+    struct arena scratch = arena_make(0);
+    float *initial = arena_array(&scratch, s->t.elements, sizeof *initial);
+    enum err e = initial ? s->t.initial(s->t.self, initial) : ERR_MEMORY;
+    if (e == ERR_OK)
+        e = site_start(s->o.site, initial);
+    arena_free(&scratch);
+    return e;
+}
+
+/* Rounds by time: is the end of every round that is repeated on record? */
+static enum err intervals_recorded(struct exchange *s, bool *lost)
+{
+    uint64_t tokens = 1;
+    for (uint64_t r = stepper_needs(&s->stepper, &s->event, 0); tokens && r < s->event.state[0];
+         r++)
+        TRY(site_round_tokens(s->o.site, 0, r, &tokens));
+    *lost = !tokens;
+    return ERR_OK;
+}
+
+static enum err start_lead(struct exchange *s, int64_t at)
+{
+    struct stepper_event *e = &s->event;
+    TRY(mark_read(s, at, e));
+    TRY(start_site(s, at));
+    s->stepper.o.schedule = s->o.rules.schedule = s->o.replica->schedule;
+    for (unsigned f = 0; f < s->o.rules.schedule.fragments; f++) {
+        e->state[f] = s->o.replica->state[f].round;
+        uint64_t r = stepper_needs(&s->stepper, e, f);
+        while (!e->lost && r < e->state[f])
+            e->lost = outer_state_load_theta(s->o.replica, f, ++r, theta_memory(s)) != ERR_OK;
+    }
+    if (s->interval.length_ms && !e->lost)
+        TRY(intervals_recorded(s, &e->lost));
+    return interval_begin(s, at - 1);
+}
+
+enum err exchange_start(struct exchange *s, struct exchange_now *n)
+{
+    s->event = (struct stepper_event){.step = n->step};
+    TRY(exchange_agree(s, is_lead(s) ? start_lead(s, n->step) : ERR_OK));
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->event, sizeof s->event));
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->o.rules.schedule,
+                                       sizeof s->o.rules.schedule));
+    s->stepper.o.schedule = s->o.rules.schedule; /* with the former values of train.steps */
+    TRY(exchange_reschedule(s));
+    TRY(step(s, n, STEPPER_RESUME, n->step));
+    return exchange_agree(s, is_lead(s) ? interval_begin(s, n->step) : ERR_OK);
+}
+
+/* The wait was given up, the steps' work is not. before: the step's rounds are not done. */
+static enum err stop_here(struct exchange *s, struct exchange_now *n, bool before)
+{
+    s->event.before = before;
+    TRY(step(s, n, STEPPER_STOP, n->step));
+    return err_set(ERR_STOPPED,
+                   "stopped after step %" PRId64 " of %" PRId64
+                   ", while waiting for a round; saved in %s; start again with the same command",
+                   n->step, s->o.rules.schedule.steps, s->t.checkpoints);
+}
+
+enum err exchange_update(struct exchange *s, struct exchange_now *n)
+{
+    enum err e = step(s, n, STEPPER_BEFORE_UPDATE, n->step + 1);
+    return e == ERR_STOPPED ? stop_here(s, n, false) : e;
+}
+
+bool exchange_due(const struct exchange *s, int64_t step)
+{
+    return stepper_due(&s->stepper, step);
+}
+
+enum err exchange_step(struct exchange *s, struct exchange_now *n)
+{
+    uint64_t round;
+    enum err e = step(s, n, STEPPER_AFTER_STEP, n->step);
+    if (e == ERR_STOPPED)
+        return stop_here(s, n, true);
+    TRY(e);
+    TRY(step(s, n, STEPPER_MOVED, n->step));
+    bool began = s->interval.length_ms && schedule_due(&s->o.rules.schedule, n->step, 0, &round);
+    return began ? exchange_agree(s, is_lead(s) ? interval_begin(s, n->step) : ERR_OK) : ERR_OK;
+}
+
+bool exchange_merged(const struct exchange *s, int64_t at)
+{
+    uint64_t round;
+    if (s->o.rules.schedule.overlap || s->o.rules.schedule.draw.share > 0)
+        return schedule_ends(&s->o.rules.schedule, at);
+    for (unsigned f = 0; f < s->o.rules.fragments->parts; f++)
+        if (at > 0 && !schedule_due(&s->o.rules.schedule, at, f, &round))
+            return false;
+    return true;
+}
+
+/* A strict run has at each step the states of its schedule, also when a restart makes the step
+ * again; in quorum mode a round may come later than its step. */
+static uint64_t state_known(const struct exchange *s, unsigned f, int64_t at)
+{
+    return s->o.rules.strict ? schedule_applied(&s->o.rules.schedule, f, at) : s->stepper.state[f];
+}
+
+uint64_t exchange_outer_rounds(const struct exchange *s, int64_t at)
+{
+    return state_known(s, 0, at);
+}
+
+enum err exchange_put_outer(struct exchange *s, int64_t at, bool newest)
+{
+    for (unsigned f = 0; f < s->o.rules.fragments->parts; f++) {
+        uint64_t round = newest ? stepper_outer_state(&s->stepper, f, at) : state_known(s, f, at);
+        TRY(take_recorded(s, f, round, 0));
+    }
+    s->t.mixed(s->t.self);
+    return ERR_OK;
+}
