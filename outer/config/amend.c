@@ -186,6 +186,18 @@ enum err amend_schedule(const void *self, struct schedule *s, const struct amend
     return e;
 }
 
+enum err amend_reschedule(const struct amend_base *base, const struct schedule *configured,
+                          const struct amendments *list, struct schedule *s)
+{
+    struct schedule made = *configured;
+    made.end_count = s->end_count;
+    for (unsigned i = 0; i < s->end_count; i++)
+        made.ends[i] = s->ends[i];
+    TRY(amend_schedule(base, &made, list));
+    *s = made;
+    return ERR_OK;
+}
+
 enum err amend_train(struct settings *s, const struct amend_base *base, const struct schedule *x,
                      const struct amendments *list, int64_t step, struct arena *a)
 {

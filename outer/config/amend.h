@@ -50,6 +50,10 @@ enum err amend_settings(struct settings *s, struct outer_settings *o, const stru
                         const struct amendments *list, uint64_t round, struct arena *a) MUST;
 /* outer_state_options.amend; self: struct amend_base. `s`: the schedule of the configuration. */
 enum err amend_schedule(const void *self, struct schedule *s, const struct amendments *list) MUST;
+/* The same as *s, which keeps the former values of train.steps that it has. configured: the
+ * schedule of the configuration. */
+enum err amend_reschedule(const struct amend_base *base, const struct schedule *configured,
+                          const struct amendments *list, struct schedule *s) MUST;
 /* The border of an amendment from this round on. ERR_PROTO: the run has no such round. */
 enum err amend_border(const struct schedule *s, uint64_t round, int64_t *step) MUST;
 

@@ -45,3 +45,14 @@ void organs_close(struct organs *o)
     archive_parts_close(&o->archive);
     *o = (struct organs){0};
 }
+
+enum err organs_reschedule(const struct run *r, const struct schedule *configured,
+                           struct site *site, struct coll *c, struct schedule *s, uint32_t *version)
+{
+    struct amendments list = {.count = 0};
+    if (site)
+        amend_site_list(site, &list);
+    TRY(c->ops->broadcast_host(c, &list, sizeof list));
+    *version = list.count;
+    return list.count ? amend_reschedule(&r->base, configured, &list, s) : ERR_OK;
+}

@@ -5,6 +5,7 @@
 #include "outer/config/run.h"
 #include "outer/organ/archive/archive_parts.h"
 #include "outer/organ/organ.h"
+#include "inner/coll/coll.h"
 
 struct organs {
     struct archive_parts archive;
@@ -15,5 +16,11 @@ struct organs {
 enum err organs_open_site(struct organs *o, struct run *r, struct env *own) MUST;
 enum err organs_open_aggregator(struct organs *o, struct run *r, struct env *own) MUST;
 void organs_close(struct organs *o);
+/* For an exchange: *s becomes the schedule that the newest manifests of the lead imply, with the
+ * former values of train.steps that it has; without amendments it stays. configured: that of the
+ * configuration. site: the lead's, NULL on other ranks. Every rank calls it. */
+enum err organs_reschedule(const struct run *r, const struct schedule *configured,
+                           struct site *site, struct coll *c, struct schedule *s,
+                           uint32_t *version) MUST;
 
 #endif

@@ -155,8 +155,8 @@ bool job_lead(const struct job *j);         /* of its ranks */
 bool job_outer_on_gpu(const struct job *j); /* the outer arithmetic, too */
 struct exchange_options job_exchange(struct job *j, const struct run *run);
 bool job_looks(const struct job *j); /* has it to look at the outer parameters between rounds? */
-/* job_trainer.c: the training is open. Opens the exchange. */
-enum err job_trainer_open(struct job *j) MUST;
+/* job_trainer.c: the training is open. Opens the exchange; looks: job_looks(). */
+enum err job_trainer_open(struct job *j, const struct exchange_options *o, bool looks) MUST;
 void job_trainer_close(struct job *j);
 /* Where the training stands, for the exchange; the figures are of the last report. */
 struct exchange_now *job_now(struct job *j);

@@ -48,13 +48,9 @@ static void weights_tell(struct job *j, uint32_t known)
 static enum err list_take(struct job *j, uint32_t known, struct schedule *s)
 {
     struct job_amend *x = j->amend;
-    struct schedule made = x->base;
-    made.end_count = s->end_count;
-    for (unsigned i = 0; i < s->end_count; i++)
-        made.ends[i] = s->ends[i];
-    TRY(amend_schedule(&j->run->base, &made, &x->list));
-    TRY(amend_data(&x->mixture, &j->run->base, &made, &x->list));
-    *s = j->run->sync.schedule = made;
+    TRY(amend_reschedule(&j->run->base, &x->base, &x->list, s));
+    TRY(amend_data(&x->mixture, &j->run->base, s, &x->list));
+    j->run->sync.schedule = *s;
     weights_tell(j, known);
     x->in_force = UINT32_MAX;
     return loader_change(j->train.data.loader, (uint64_t)j->train.step, &x->mixture);

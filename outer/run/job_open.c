@@ -76,7 +76,8 @@ static enum err open_site(struct job *j)
 
 static enum err open_exchange(struct job *j)
 {
-    TRY(job_trainer_open(j));
+    const struct exchange_options o = job_exchange(j, j->run);
+    TRY(job_trainer_open(j, &o, job_looks(j)));
     TRY(job_amend_open(j));
     j->s->train_steps = j->run->sync.schedule.steps; /* a checkpoint may be of any step of it */
     return ERR_OK;

@@ -17,28 +17,31 @@ static float *moment_of(const struct train *t, const struct fragment *f)
     return moment;
 }
 
-static void gather(void *self, const struct fragment *f, float *out)
+static enum err gather(void *self, const struct fragment *f, float *out)
 {
     struct train *t = &((struct job *)self)->train;
     const struct dev_ops *ops = t->dev->ops;
     if (f->state != FRAGMENT_PARAMETERS) {
         ops->gather_ranges(t->dev, out, moment_of(t, f), f->ranges, f->range_count);
-        return;
+        return ERR_OK;
     }
     const float *slab = model_gather_ranges(t->model, f->ranges, f->range_count);
     ops->gather_ranges(t->dev, out, slab, f->ranges, f->range_count);
     model_scatter_ranges(t->model, f->ranges, f->range_count, false);
+    return ERR_OK;
 }
 
-static void mix(void *self, const struct fragment *f, const float *theta, const struct dev_lerp *b)
+static enum err mix(void *self, const struct fragment *f, const float *theta,
+                    const struct dev_lerp *b)
 {
     struct train *t = &((struct job *)self)->train;
     if (f->state != FRAGMENT_PARAMETERS) {
         t->dev->ops->lerp_ranges(t->dev, moment_of(t, f), theta, b);
-        return;
+        return ERR_OK;
     }
     t->dev->ops->lerp_ranges(t->dev, model_gather_ranges(t->model, b->ranges, b->n), theta, b);
     model_scatter_ranges(t->model, b->ranges, b->n, true);
+    return ERR_OK;
 }
 
 static void mixed(void *self)
@@ -64,9 +67,8 @@ static enum err initial(void *self, float *slab)
     return run_initial(((struct job *)self)->run, slab);
 }
 
-enum err job_trainer_open(struct job *j)
+enum err job_trainer_open(struct job *j, const struct exchange_options *o, bool looks)
 {
-    const struct exchange_options o = job_exchange(j, j->run);
     const struct exchange_trainer t = {.self = j,
                                        .dev = j->dev,
                                        .elements = j->train.table.elements,
@@ -81,8 +83,8 @@ enum err job_trainer_open(struct job *j)
     TRY_ALLOC(x = arena_alloc(&j->run->perm, sizeof *x));
     *x = (struct job_trainer){.now.loss = NAN, .arena = dev_arena(j->dev)};
     j->o->trainer = x;
-    TRY(exchange_open(&j->o->exchange, &o, &t));
-    if (job_looks(j))
+    TRY(exchange_open(&j->o->exchange, o, &t));
+    if (looks)
         TRY_ALLOC(x->local = arena_array(&x->arena, t.elements, sizeof *x->local));
     return ERR_OK;
 }

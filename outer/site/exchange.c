@@ -132,7 +132,7 @@ static enum err gather(struct exchange *s, float *out, unsigned f, bool copied)
 {
     const struct fragment *part = &s->o.rules.fragments->f[f];
     if (!copied)
-        s->t.gather(s->t.self, part, s->host ? s->fragment : out);
+        TRY(s->t.gather(s->t.self, part, s->host ? s->fragment : out));
     if (copied || s->host)
         s->t.dev->ops->copy(s->t.dev, out, copied ? s->gathered : s->fragment,
                             part->elements * sizeof *out);
@@ -162,9 +162,9 @@ static enum err take_theta(struct exchange *s, unsigned f, const float *theta, f
 {
     const struct fragment *part = &s->o.rules.fragments->f[f];
     TRY(theta_share(s, f, theta));
-    s->t.mix(
-        s->t.self, part, s->fragment,
-        &(struct dev_lerp){part->ranges, part->range_count, alpha, part->state == FRAGMENT_SECOND});
+    TRY(s->t.mix(s->t.self, part, s->fragment,
+                 &(struct dev_lerp){part->ranges, part->range_count, alpha,
+                                    part->state == FRAGMENT_SECOND}));
     return dev_sync(s->t.dev);
 }
 
@@ -177,8 +177,8 @@ static enum err take_drawn(struct exchange *s, uint64_t round, const float *thet
     ASSERT(part->range_count == 1 && part->ranges[0].offset == 0);
     TRY(theta_share(s, 0, theta));
     for (size_t i = 0; i < n; i++)
-        s->t.mix(s->t.self, part, s->fragment + s->drawn[i].offset,
-                 &(struct dev_lerp){&s->drawn[i], 1, alpha, false});
+        TRY(s->t.mix(s->t.self, part, s->fragment + s->drawn[i].offset,
+                     &(struct dev_lerp){&s->drawn[i], 1, alpha, false}));
     return dev_sync(s->t.dev);
 }
 
@@ -192,26 +192,33 @@ static enum err take_recorded(struct exchange *s, unsigned f, uint64_t round, fl
 /* ---- marks of checkpoints ---- */
 
 /* Digest of the local parameters. */
+static enum err fragment_digest(struct exchange *s, unsigned f, float *piece, size_t room,
+                                struct digest_stream *d)
+{
+    const struct fragment *part = &s->o.rules.fragments->f[f];
+    TRY(s->t.gather(s->t.self, part, s->fragment));
+    for (size_t at = 0, n = part->elements; at < n; at += room) {
+        size_t bytes = (n - at < room ? n - at : room) * sizeof *piece;
+        s->t.dev->ops->copy(s->t.dev, piece, s->fragment + at, bytes);
+        digest_add(d, piece, bytes);
+    }
+    return ERR_OK;
+}
+
 static enum err parameters_digest(struct exchange *s, struct digest *out)
 {
     enum { PIECE = 1 << 20 };
     struct arena scratch = arena_make(0);
     struct digest_stream d;
-    float *piece;
-    TRY_ALLOC(piece = arena_array(&scratch, PIECE, sizeof *piece));
+    float *piece = arena_array(&scratch, PIECE, sizeof *piece);
+    enum err e = piece ? ERR_OK : ERR_MEMORY;
     digest_open(&d);
-    for (unsigned f = 0; f < s->o.rules.fragments->count; f++) {
-        s->t.gather(s->t.self, &s->o.rules.fragments->f[f], s->fragment);
-        for (size_t at = 0, n = s->o.rules.fragments->f[f].elements; at < n; at += PIECE) {
-            size_t bytes = (n - at < PIECE ? n - at : PIECE) * sizeof *piece;
-            s->t.dev->ops->copy(s->t.dev, piece, s->fragment + at, bytes);
-            digest_add(&d, piece, bytes);
-        }
-    }
+    for (unsigned f = 0; e == ERR_OK && f < s->o.rules.fragments->count; f++)
+        e = fragment_digest(s, f, piece, PIECE, &d);
     arena_free(&scratch);
-    TRY(dev_sync(s->t.dev));
     *out = digest_close(&d);
-    return ERR_OK;
+    TRY(e);
+    return dev_sync(s->t.dev);
 }
 
 /* Of the checkpoint that is written at this event. Lead. */
@@ -521,8 +528,7 @@ static enum err act(struct exchange *s, struct exchange_now *n, const struct ste
     case STEPPER_WAIT:
         return exchange_agree(s, lead ? wait_lead(s, a) : ERR_OK);
     case STEPPER_COPY:
-        s->t.gather(s->t.self, &s->o.rules.fragments->f[a->fragment], s->gathered);
-        return ERR_OK;
+        return s->t.gather(s->t.self, &s->o.rules.fragments->f[a->fragment], s->gathered);
     case STEPPER_APPLY:
         return apply(s, a);
     case STEPPER_DROP:

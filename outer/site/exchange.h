@@ -34,11 +34,13 @@ struct exchange_trainer {
     struct dev *dev;         /* of the memory that values pass through */
     size_t elements;         /* of the parameters' slab, gaps included */
     const char *checkpoints; /* where its checkpoints are, for messages */
-    /* The local values of a fragment -> out (elements of the fragment, memory of dev). */
-    void (*gather)(void *self, const struct fragment *f, float *out);
+    /* The local values of a fragment -> out (elements of the fragment, memory of dev). On the lead
+     * alone where the values are sent, on every rank where they are put aside. */
+    enum err (*gather)(void *self, const struct fragment *f, float *out);
     /* The values of these ranges become alpha * local + (1 - alpha) * theta: lerp_ranges of
      * kernels/dev.h, on the slab of f->state. theta: the ranges concatenated, memory of dev. */
-    void (*mix)(void *self, const struct fragment *f, const float *theta, const struct dev_lerp *b);
+    enum err (*mix)(void *self, const struct fragment *f, const float *theta,
+                    const struct dev_lerp *b);
     void (*mixed)(void *self); /* behind the mixes of an event */
     /* It stands at another step: n->step and n->tokens. */
     void (*moved)(void *self, const struct exchange_now *n);

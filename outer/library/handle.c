@@ -1,0 +1,559 @@
+#include "outer/library/atoll.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernels/base/log.h"
+#include "outer/library/ranks.h"
+#include "outer/library/site_parts.h"
+#include "outer/library/tensors.h"
+#include "outer/record/counted.h"
+#include "outer/record/directory.h"
+#include "outer/record/version.h"
+
+struct atoll_counts { /* of the rounds that this process has finished */
+    uint64_t rounds, up, down;
+    double waited_s, flight_s;
+    unsigned included, sites;
+};
+struct atoll {
+    struct atoll_options o;
+    struct run *run;
+    struct schedule configured; /* run->sync has the amended one */
+    struct dev *dev;
+    struct ranks ranks;
+    struct tensors tensors;
+    struct env *env; /* these two: the lead's */
+    struct ledger_book *ledger;
+    struct site_parts *parts;
+    struct exchange *exchange; /* NULL before it is open */
+    struct exchange_now now;
+    struct atoll_counts counts;
+    atomic_int stop;
+    bool started, failed;
+};
+
+static int result(enum err e)
+{
+    return err_exit_code(e);
+}
+
+static bool is_lead(const struct atoll *a)
+{
+    return a->ranks.coll.rank == 0;
+}
+
+const char *atoll_version(void)
+{
+    return version_number();
+}
+
+const char *atoll_error(void)
+{
+    return err_message();
+}
+
+/* ---- the log ---- */
+
+static void log_nothing(void *self, enum log_level level, const char *line)
+{
+    (void)self, (void)level, (void)line;
+}
+
+struct listener { /* of the process; not freed, since a thread may be in it */
+    void (*log)(void *self, int level, const char *line);
+    void *self;
+};
+
+static void log_line(void *self, enum log_level level, const char *line)
+{
+    const struct listener *l = self;
+    l->log(l->self, (int)level, line);
+}
+
+static enum err log_open(const struct atoll_options *o)
+{
+    static bool silent;
+    if (!o->log) {
+        if (!silent)
+            log_to(log_nothing, NULL);
+        silent = true;
+        return ERR_OK;
+    }
+    struct listener *l = malloc(sizeof *l);
+    TRY_ALLOC(l);
+    *l = (struct listener){o->log, o->self};
+    log_to(log_line, l);
+    silent = true;
+    return ERR_OK;
+}
+
+/* ---- the trainer of the exchange ---- */
+
+static enum err gather(void *self, const struct fragment *f, float *out)
+{
+    const struct atoll *a = self;
+    for (size_t i = 0; i < f->range_count; i++) {
+        TRY(tensors_read(&a->tensors, f->ranges[i].offset, f->ranges[i].count, out));
+        out += f->ranges[i].count;
+    }
+    return ERR_OK;
+}
+
+static enum err mix_piece(const struct atoll *a, size_t at, size_t n, const float *theta,
+                          const struct dev_lerp *b)
+{
+    const struct dev_range all = {0, n};
+    float *piece = a->tensors.piece;
+    if (b->alpha == 0)
+        return tensors_write(&a->tensors, at, n, theta);
+    TRY(tensors_read(&a->tensors, at, n, piece));
+    a->dev->ops->lerp_ranges(a->dev, piece, theta,
+                             &(struct dev_lerp){&all, 1, b->alpha, b->positive});
+    TRY(dev_sync(a->dev));
+    return tensors_write(&a->tensors, at, n, piece);
+}
+
+static enum err mix(void *self, const struct fragment *f, const float *theta,
+                    const struct dev_lerp *b)
+{
+    (void)f;
+    for (size_t i = 0; i < b->n; i++) {
+        size_t at = b->ranges[i].offset, end = at + b->ranges[i].count;
+        for (size_t n; at < end; at += n, theta += n) {
+            n = end - at < TENSORS_PIECE ? end - at : TENSORS_PIECE;
+            TRY(mix_piece(self, at, n, theta, b));
+        }
+    }
+    return ERR_OK;
+}
+
+static void mixed(void *self)
+{
+    (void)self;
+}
+
+static void moved(void *self, const struct exchange_now *n)
+{
+    (void)self, (void)n;
+}
+
+static enum err checkpoint(void *self)
+{
+    (void)self; /* the caller writes it when atoll_step has returned */
+    return ERR_OK;
+}
+
+static enum err initial(void *self, float *slab)
+{
+    return run_initial(((struct atoll *)self)->run, slab);
+}
+
+static void rounded(void *self, const struct exchange_round *r)
+{
+    struct atoll_counts *c = &((struct atoll *)self)->counts;
+    c->rounds++;
+    c->up += r->counted.payload_up;
+    c->down += r->counted.payload_down;
+    c->waited_s += r->seconds;
+    c->flight_s = 1e-3 * r->flight_ms;
+    c->included = r->included;
+    c->sites = r->sites;
+}
+
+static enum err rescheduled(void *self, struct schedule *s, uint32_t *version)
+{
+    struct atoll *a = self;
+    TRY(organs_reschedule(a->run, &a->configured, a->parts->site, &a->ranks.coll, s, version));
+    a->run->sync.schedule = *s;
+    return ERR_OK;
+}
+
+/* ---- open ---- */
+
+static enum err settings_words(struct atoll *a, char ***out)
+{
+    struct arena *perm = &a->run->perm;
+    char **word = arena_array(perm, a->o.setting_count + 1, sizeof *word);
+    TRY_ALLOC(word);
+    for (size_t i = 0; i < a->o.setting_count; i++)
+        TRY_ALLOC(word[i] = arena_printf(perm, "--%s", a->o.settings[i]));
+    *out = word;
+    return ERR_OK;
+}
+
+/* What `atoll train` does beside its exchange, and this library does not. */
+static enum err refuse(const struct run *r)
+{
+    const struct {
+        bool given;
+        const char *what;
+    } rows[] = {
+        {!*r->o.site_aggregator, "site.aggregator is missing: give the host:port of atoll serve"},
+        {r->o.outer_before_update, "outer.before_update: the update is the trainer's"},
+        {r->o.outer_first_every || r->o.outer_second_every,
+         "outer.first_every, outer.second_every: the optimizer's moments are the trainer's"},
+        {r->o.outer_every_s > 0, "outer.every_s: rounds by time need the trainer's tokens"},
+        {r->s.privacy_unit != PRIVACY_UNIT_NONE,
+         "privacy.unit: records are clipped and charged by atoll train alone"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].given)
+            return err_set(ERR_UNSUPPORTED, "libatoll cannot do this: %s", rows[i].what);
+    return ERR_OK;
+}
+
+static enum err configure(struct atoll *a)
+{
+    char **words;
+    TRY(settings_words(a, &words));
+    const struct args args = {.setting = words, .setting_count = (int)a->o.setting_count};
+    TRY(run_open(a->run, &(struct run_source){.role = RUN_SITE,
+                                              .config = a->o.config ? a->o.config : "config_text",
+                                              .text = a->o.config ? NULL : a->o.config_text,
+                                              .args = &args}));
+    a->configured = a->run->sync.schedule;
+    return refuse(a->run);
+}
+
+static enum err take_tensors(struct atoll *a)
+{
+    size_t count = a->o.tensors ? a->o.tensor_count : 0;
+    struct atoll_tensor *list;
+    TRY_ALLOC(list = arena_array(&a->run->perm, count + 1, sizeof *list));
+    if (count)
+        memcpy(list, a->o.tensors, count * sizeof *list);
+    a->tensors = (struct tensors){.table = &a->run->table,
+                                  .list = list,
+                                  .read = a->o.read,
+                                  .write = a->o.write,
+                                  .self = a->o.self};
+    TRY_ALLOC(a->tensors.piece = arena_array(&a->run->perm, TENSORS_PIECE, sizeof(float)));
+    return tensors_check(&a->tensors, count);
+}
+
+static enum err own_directory(struct atoll *a)
+{
+    const struct settings *s = &a->run->s;
+    TRY(file_mkdirs(s->run_dir));
+    TRY(directory_check(s->run_dir, DIRECTORY_RUN));
+    TRY(env_posix_open(&a->env, s->run_dir));
+    TRY_ALLOC(a->ledger = arena_alloc(&a->run->perm, sizeof *a->ledger));
+    TRY(ledger_book_open(
+        a->ledger,
+        &(struct ledger_book_options){.directory = s->run_dir,
+                                      .run = s->run_name,
+                                      .replica = a->run->o.site_name,
+                                      .rounds = (uint64_t)a->run->o.outer_history_rounds},
+        &a->run->perm));
+    return directory_claim(s->run_dir, DIRECTORY_RUN);
+}
+
+static enum err open_lead(struct atoll *a)
+{
+    TRY(own_directory(a));
+    return site_parts_open(a->parts, &(struct site_parts_options){.run = a->run,
+                                                                  .env = a->env,
+                                                                  .dev = a->dev,
+                                                                  .gpu = "",
+                                                                  .ledger = a->ledger,
+                                                                  .stop = &a->stop});
+}
+
+static enum err open_exchange(struct atoll *a)
+{
+    const struct exchange_options o = {.rules = site_parts_rules(a->run),
+                                       .site = a->parts->site,
+                                       .replica = is_lead(a) ? &a->parts->replica : NULL,
+                                       .link = a->parts->link,
+                                       .coll = &a->ranks.coll,
+                                       .beside = true,
+                                       .env = a->env,
+                                       .rounded = rounded,
+                                       .rescheduled = rescheduled,
+                                       .self = a};
+    const struct exchange_trainer t = {.self = a,
+                                       .dev = a->dev,
+                                       .elements = a->run->table.elements,
+                                       .checkpoints = "the trainer's checkpoints",
+                                       .gather = gather,
+                                       .mix = mix,
+                                       .mixed = mixed,
+                                       .moved = moved,
+                                       .checkpoint = checkpoint,
+                                       .initial = initial};
+    struct exchange *x;
+    TRY_ALLOC(x = arena_alloc(&a->run->perm, sizeof *x));
+    *x = (struct exchange){.t = t};
+    a->exchange = x;
+    return exchange_open(x, &o, &t);
+}
+
+static enum err open_all(struct atoll *a)
+{
+    struct run *r = a->run;
+    TRY(log_open(&a->o));
+    TRY(ranks_open(&a->ranks, &a->o));
+    TRY(configure(a));
+    TRY(take_tensors(a));
+    TRY_ALLOC(a->parts = arena_alloc(&r->perm, sizeof *a->parts));
+    *a->parts = (struct site_parts){0};
+    TRY(dev_open(&a->dev, &(struct dev_options){.kind = "cpu",
+                                                .model_type = "f32",
+                                                .threads = (int)r->s.device_threads}));
+    if (is_lead(a))
+        TRY(open_lead(a));
+    TRY(open_exchange(a));
+    enum err e = is_lead(a) ? outer_state_amendments_find(&a->parts->replica) : ERR_OK;
+    TRY(exchange_agree(a->exchange, e));
+    return exchange_reschedule(a->exchange);
+}
+
+/* Accepts what is half open. */
+static void close_all(struct atoll *a)
+{
+    if (a->exchange)
+        exchange_close(a->exchange);
+    if (a->parts)
+        site_parts_close(a->parts);
+    if (a->ledger)
+        ledger_book_close(a->ledger);
+    if (a->env)
+        env_posix_close(a->env);
+    dev_close(a->dev);
+    if (a->run)
+        run_close(a->run);
+    free(a->run);
+    free(a);
+}
+
+int atoll_open(struct atoll **run, const struct atoll_options *o)
+{
+    *run = NULL;
+    err_clear();
+    if (o->size < offsetof(struct atoll_options, self) || !(o->config || o->config_text))
+        return result(err_set(ERR_CONFIG, "atoll_open: size is not that of struct atoll_options, "
+                                          "or neither config nor config_text is given"));
+    struct atoll *a = calloc(1, sizeof *a);
+    if (!a || !(a->run = calloc(1, sizeof *a->run))) {
+        free(a);
+        return result(err_set(ERR_MEMORY, "atoll_open: no memory for a handle"));
+    }
+    memcpy(&a->o, o, o->size < sizeof a->o ? o->size : sizeof a->o);
+    enum err e = open_all(a);
+    if (e == ERR_OK)
+        *run = a;
+    else
+        close_all(a);
+    return result(e);
+}
+
+/* ---- steps ---- */
+
+/* The result of a call, which decides what the handle is good for. */
+static int ended(struct atoll *a, enum err e)
+{
+    a->failed = a->failed || (e != ERR_OK && e != ERR_STOPPED);
+    return result(e);
+}
+
+/* ERR_CONFIG: the caller makes its calls out of order. */
+static enum err in_order(const struct atoll *a, bool started, const char *call)
+{
+    err_clear();
+    if (a->failed)
+        return err_set(ERR_CONFIG, "%s: an earlier call failed; close the handle", call);
+    if (a->started != started)
+        return err_set(ERR_CONFIG,
+                       started ? "%s: atoll_start comes first" : "%s: this handle has been started",
+                       call);
+    return ERR_OK;
+}
+
+static void stand_at(struct atoll *a, int64_t step)
+{
+    a->now.step = step;
+    a->now.batch_tokens =
+        (uint64_t)llround(a->run->o.site_share * (double)a->run->s.train_batch_tokens);
+    a->now.tokens = (uint64_t)step * a->now.batch_tokens;
+}
+
+/* The parameters that the run starts from, on every rank. */
+static enum err put_initial(struct atoll *a)
+{
+    size_t n = a->run->table.elements;
+    struct arena scratch = arena_make(0);
+    float *slab = arena_array(&scratch, n, sizeof *slab);
+    enum err e = slab ? run_initial(a->run, slab) : ERR_MEMORY;
+    if (e == ERR_OK)
+        e = tensors_write(&a->tensors, 0, n, slab);
+    arena_free(&scratch);
+    return e;
+}
+
+static enum err start(struct atoll *a, int64_t *step)
+{
+    TRY(in_order(a, false, "atoll_start"));
+    if (*step < 0 || *step > a->run->sync.schedule.steps)
+        return err_set(ERR_CONFIG, "atoll_start: step %lld of train.steps = %lld", (long long)*step,
+                       (long long)a->run->sync.schedule.steps);
+    a->started = true;
+    if (*step == 0)
+        TRY(put_initial(a));
+    stand_at(a, *step);
+    a->now.loss = NAN;
+    TRY(exchange_start(a->exchange, &a->now));
+    *step = a->now.step;
+    return ERR_OK;
+}
+
+int atoll_start(struct atoll *run, int64_t *step)
+{
+    return ended(run, start(run, step));
+}
+
+int64_t atoll_steps(const struct atoll *run)
+{
+    return run->run->sync.schedule.steps;
+}
+
+int atoll_due(const struct atoll *run, int64_t step)
+{
+    return exchange_due(run->exchange, step);
+}
+
+static void take_report(struct atoll *a, const struct atoll_report *r)
+{
+    struct atoll_report mine = {.loss = NAN, .tokens_per_second = NAN};
+    if (r && r->size)
+        memcpy(&mine, r, r->size < sizeof mine ? r->size : sizeof mine);
+    a->now.loss = mine.loss;
+    a->now.tokens_per_second = mine.tokens_per_second;
+}
+
+static enum err step_made(struct atoll *a, int64_t *step, const struct atoll_report *report)
+{
+    TRY(in_order(a, true, "atoll_step"));
+    if (*step <= a->now.step || *step > a->run->sync.schedule.steps)
+        return err_set(ERR_CONFIG, "atoll_step: step %lld after step %lld of %lld; steps go up",
+                       (long long)*step, (long long)a->now.step,
+                       (long long)a->run->sync.schedule.steps);
+    for (int64_t s = a->now.step + 1; s < *step; s++)
+        if (exchange_due(a->exchange, s))
+            return err_set(ERR_CONFIG, "atoll_step: step %lld was due and is missing (atoll_due)",
+                           (long long)s);
+    stand_at(a, *step);
+    take_report(a, report);
+    enum err e = exchange_step(a->exchange, &a->now);
+    *step = a->now.step;
+    return e;
+}
+
+int atoll_step(struct atoll *run, int64_t *step, const struct atoll_report *report)
+{
+    return ended(run, step_made(run, step, report));
+}
+
+/* ---- checkpoints of the trainer ---- */
+
+static enum err saving(struct atoll *a, int64_t step)
+{
+    TRY(in_order(a, true, "atoll_saving"));
+    if (step < a->now.step)
+        return err_set(ERR_CONFIG, "atoll_saving: step %lld after atoll_step of step %lld",
+                       (long long)step, (long long)a->now.step);
+    struct exchange_now now = a->now;
+    now.step = step;
+    return exchange_saving(a->exchange, &now);
+}
+
+int atoll_saving(struct atoll *run, int64_t step)
+{
+    return ended(run, saving(run, step));
+}
+
+static enum err saved(struct atoll *a, int64_t oldest)
+{
+    TRY(in_order(a, true, "atoll_saved"));
+    return exchange_saved(a->exchange, oldest);
+}
+
+int atoll_saved(struct atoll *run, int64_t oldest)
+{
+    return ended(run, saved(run, oldest));
+}
+
+/* ---- what it holds ---- */
+
+static enum err put_outer(struct atoll *a, int64_t step)
+{
+    TRY(in_order(a, true, "atoll_outer"));
+    return exchange_put_outer(a->exchange, step, true);
+}
+
+int atoll_outer(struct atoll *run, int64_t step)
+{
+    return ended(run, put_outer(run, step));
+}
+
+int atoll_status(struct atoll *run, struct atoll_status *out)
+{
+    const struct atoll_counts *c = &run->counts;
+    const struct schedule *s = &run->run->sync.schedule;
+    const struct atoll_status all = {.size = sizeof all,
+                                     .step = run->now.step,
+                                     .steps = s->steps,
+                                     .rounds = c->rounds,
+                                     .rounds_all = exchange_rounds(s, s->steps),
+                                     .up_bytes = c->up,
+                                     .down_bytes = c->down,
+                                     .waited_s = c->waited_s,
+                                     .flight_s = c->flight_s,
+                                     .included = c->included,
+                                     .sites = c->sites};
+    size_t size = out->size < sizeof all ? out->size : sizeof all;
+    err_clear();
+    if (size < sizeof out->size)
+        return result(err_set(ERR_CONFIG, "atoll_status: size is not that of struct atoll_status"));
+    memcpy(out, &all, size);
+    out->size = size;
+    return result(ERR_OK);
+}
+
+int atoll_digest(struct atoll *run, char hex[65])
+{
+    enum err e = in_order(run, true, "atoll_digest");
+    hex[0] = 0;
+    if (e == ERR_OK && is_lead(run)) {
+        struct digest d = outer_state_digest(&run->parts->replica, false);
+        digest_hex(&d, hex);
+    }
+    return result(e);
+}
+
+/* ---- the end ---- */
+
+void atoll_stop(struct atoll *run)
+{
+    atomic_store(&run->stop, 1);
+}
+
+static enum err leave(struct atoll *a)
+{
+    bool all = a->now.step >= a->run->sync.schedule.steps;
+    if (!a->started || a->failed || !is_lead(a))
+        return ERR_OK;
+    TRY(site_leave(a->parts->site, all ? "all steps done" : "stopped on request"));
+    return all ? counted_short(&a->parts->replica, (const char *const *)a->run->o.outer_sites.items,
+                               0, 1)
+               : ERR_OK;
+}
+
+int atoll_close(struct atoll *run)
+{
+    if (!run)
+        return 0;
+    err_clear();
+    enum err e = leave(run);
+    close_all(run);
+    return result(e);
+}
