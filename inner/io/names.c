@@ -124,6 +124,7 @@ static void list_layer(const struct names_context *x, int layer, struct names_pa
 enum err names_pairs(struct names_context *x, struct arena *a, struct names_pair **pairs,
                      size_t *count)
 {
+    TRY(table_own(x->settings));
     TRY(family_of(x->settings, &x->family));
     const struct family *f = x->family;
     size_t layers = table_layers(x->settings);
@@ -134,6 +135,23 @@ enum err names_pairs(struct names_context *x, struct arena *a, struct names_pair
     for (size_t i = 0; i < layers; i++)
         list_layer(x, (int)i, *pairs, count);
     list_outside(x, &f->heads, "", *pairs, count);
+    return ERR_OK;
+}
+
+enum err names_places(const struct settings *s, const struct table *t, struct arena *a,
+                      struct names_place **places, size_t *count)
+{
+    struct names_context x = {.settings = s, .table = t};
+    struct names_pair *pairs;
+    size_t all;
+    *count = 0;
+    TRY(names_pairs(&x, a, &pairs, &all));
+    TRY_ALLOC(*places = arena_array(a, all, sizeof **places));
+    for (size_t i = 0; i < all; i++)
+        if (pairs[i].written && pairs[i].tensor)
+            (*places)[(*count)++] =
+                (struct names_place){pairs[i].tensor->name, pairs[i].theirs, pairs[i].first,
+                                     pairs[i].rows, pairs[i].transposed};
     return ERR_OK;
 }
 

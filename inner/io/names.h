@@ -22,6 +22,17 @@ struct names_options {
  * DIR/config.json, all durable. */
 enum err names_export(const struct settings *s, const struct table *t, const float *slab,
                       const struct names_options *o, const char *dir) MUST;
+/* Where a tensor of their file lies in one of ours: its rows are rows first .. first + rows, its
+ * columns ours. */
+struct names_place {
+    const char *ours, *theirs; /* theirs with the family's prefix */
+    size_t first, rows;
+    bool transposed; /* (columns, rows) there */
+};
+/* Of every tensor that an exported file has, in memory of `a`. ERR_UNSUPPORTED: the model is of no
+ * family. */
+enum err names_places(const struct settings *s, const struct table *t, struct arena *a,
+                      struct names_place **places, size_t *count) MUST;
 /* Copies the files of a tokenizer that `from` has (vocab.txt, tokenizer.json, ..; NULL: none) into
  * `dir`. `copied`: their names, "vocab.txt, tokenizer.json", in `a`. */
 enum err names_copy_tokenizer(const char *from, const char *dir, struct arena *a,

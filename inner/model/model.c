@@ -346,6 +346,7 @@ enum err model_open(struct model **out, struct dev *d, const struct model_option
 {
     struct model *m;
     *out = NULL;
+    TRY(table_own(o->settings));
     TRY_ALLOC(m = arena_alloc(perm, sizeof *m));
     configure(m, o);
     m->dev = d;

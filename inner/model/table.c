@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "inner/model/table_file.h"
 #include "kernels/base/rng.h"
 
 enum { TENSORS_OUTSIDE = 21, TENSORS_PER_LAYER = 12, TENSORS_PER_TASK = 2 };
@@ -220,6 +221,8 @@ static void append_pooler(struct builder *b)
 enum err table_make(struct table *t, const struct settings *s, struct arena *perm)
 {
     *t = (struct table){0};
+    if (*s->model_tensors)
+        return table_read(t, s->model_tensors, perm);
     size_t tensors_max = TENSORS_OUTSIDE + TENSORS_PER_LAYER * table_layers(s) +
                          TENSORS_PER_TASK * (s->model_classes.count + (size_t)s->model_heads_n - 1);
     TRY_ALLOC(t->tensors = arena_array(perm, tensors_max, sizeof *t->tensors));
@@ -234,6 +237,16 @@ enum err table_make(struct table *t, const struct settings *s, struct arena *per
         append_pooler(&b);
     ASSERT(t->count <= tensors_max);
     return ERR_OK;
+}
+
+enum err table_own(const struct settings *s)
+{
+    if (!*s->model_tensors)
+        return ERR_OK;
+    return err_set(ERR_UNSUPPORTED,
+                   "model.tensors = %s: Atoll does not have this model; its sites are programs "
+                   "with libatoll (docs/library.md)",
+                   s->model_tensors);
 }
 
 struct opt_group table_group(const struct tensor *x)

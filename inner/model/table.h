@@ -42,7 +42,7 @@
 #include "inner/config/keys.h"
 
 enum {
-    TABLE_NAME_MAX = 48,
+    TABLE_NAME_MAX = 128,
     TABLE_RANK_MAX = 2,
     TABLE_ALIGN = 256,
     TABLE_VOCAB_ALIGN = 64,
@@ -79,7 +79,10 @@ struct table {
     size_t parameters; /* without gaps and padding */
 };
 
+/* With model.tensors the table of that file (table_file.h). */
 enum err table_make(struct table *t, const struct settings *s, struct arena *perm) MUST;
+/* ERR_UNSUPPORTED with model.tensors, whose model no part of Atoll can run. */
+enum err table_own(const struct settings *s) MUST;
 /* Of a tensor that always learns, without bias correction. */
 struct opt_group table_group(const struct tensor *x);
 const struct tensor *table_find(const struct table *t, const char *name); /* NULL: no such tensor */

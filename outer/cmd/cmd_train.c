@@ -45,6 +45,7 @@ static enum err configure(struct job *j, const struct args *args)
 {
     TRY(run_open(j->run,
                  &(struct run_source){RUN_SITE, .config = j->out->config_path, .args = args}));
+    TRY(table_own(&j->run->s));
     log_min(j->run->o.log_level);
     j->outer = *j->run->o.site_aggregator != 0;
     *j->s = run_site_settings(j->run);

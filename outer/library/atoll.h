@@ -43,8 +43,9 @@ enum atoll_dtype { ATOLL_F32 = 0, ATOLL_BF16 = 1 };
 enum { ATOLL_DIMS_MAX = 8 };
 
 /* One tensor of the trainer. The list is the run's table of tensors: for a model that Atoll has
- * (model.* of the configuration), its tensors in their order (docs/library.md); the first one that
- * differs in name or number of elements is an error. */
+ * (model.* of the configuration), its tensors in their order; for another one that of
+ * model.tensors. atoll_tensors() lists it. The first one that differs in name or size is an error.
+ */
 struct atoll_tensor {
     const char *name;
     int32_t dims, dtype; /* enum atoll_dtype */
@@ -67,10 +68,12 @@ struct atoll_options {
      * tensor has `data`. */
     int (*read)(void *self, size_t tensor, size_t first, size_t count, float *values);
     int (*write)(void *self, size_t tensor, size_t first, size_t count, const float *values);
-    /* Several ranks that hold the same parameters (data-parallel). All of them open the same
-     * configuration and make the same calls at the same steps; rank 0 alone talks to the outside
-     * and needs the site's certificate. broadcast: `bytes` of rank 0 to all; the result as above.
-     * One rank: ranks 0 or 1, broadcast NULL. */
+    /* Several ranks, each with all parameters (data-parallel) or with shards of them. All of them
+     * open the same configuration and make the same calls at the same steps; rank 0 alone talks to
+     * the outside and needs the site's certificate. read and write are called on every rank, in the
+     * same order and for the same values, so read may be a collective: what it delivers counts on
+     * rank 0. broadcast: `bytes` of rank 0 to all; the result as above. One rank: ranks 0 or 1,
+     * broadcast NULL. */
     int32_t rank, ranks;
     int (*broadcast)(void *self, void *bytes, size_t count);
     /* What libatoll has to say: one line, logfmt; level 0 debug .. 4 error. From several threads.
@@ -92,9 +95,23 @@ struct atoll_status {
     uint32_t included, sites; /* in the last round */
 };
 
+/* Where a tensor of a Hugging Face model lies in one of the run's: rows first .. first + rows of it
+ * are the tensor, or its transpose. The names are those of `atoll export`. */
+struct atoll_place {
+    const char *name;
+    int64_t first, rows;
+    int32_t transposed;
+};
+
 struct atoll; /* one site */
 
 const char *atoll_version(void);
+/* Calls `each` with every tensor of the run, in order; data is NULL. places: of a model of a family
+ * that Hugging Face has, [count]; else none. Any result but 0 of `each` ends it. Needs config or
+ * config_text of the options, and the settings. */
+int atoll_tensors(const struct atoll_options *o, void *self,
+                  int (*each)(void *self, const struct atoll_tensor *t,
+                              const struct atoll_place *places, size_t count));
 /* Reads the configuration, checks the tensors, opens run.dir; connects to nobody yet. *run NULL on
  * an error. What the library cannot do of the configuration is refused by the name of its key. */
 int atoll_open(struct atoll **run, const struct atoll_options *o);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/log.h"
+#include "inner/io/names.h"
 #include "outer/library/ranks.h"
 #include "outer/library/site_parts.h"
 #include "outer/library/tensors.h"
@@ -215,6 +216,47 @@ static enum err configure(struct atoll *a)
     return refuse(a->run);
 }
 
+/* ---- the run's tensors ---- */
+
+struct lister {
+    void *self;
+    int (*each)(void *self, const struct atoll_tensor *t, const struct atoll_place *places,
+                size_t count);
+    const struct names_place *all; /* of every tensor */
+    size_t count;
+};
+
+static enum err list_one(const struct lister *l, const struct tensor *x, struct arena *scratch)
+{
+    struct atoll_tensor t = {.name = x->name, .dims = x->shape[1] > 1 ? 2 : 1};
+    struct atoll_place *places = arena_array(scratch, l->count + 1, sizeof *places);
+    size_t n = 0;
+    TRY_ALLOC(places);
+    memcpy(t.shape, x->shape, sizeof x->shape);
+    for (size_t i = 0; i < l->count; i++)
+        if (!strcmp(l->all[i].ours, x->name))
+            places[n++] = (struct atoll_place){l->all[i].theirs, (int64_t)l->all[i].first,
+                                               (int64_t)l->all[i].rows, l->all[i].transposed};
+    return l->each(l->self, &t, places, n)
+               ? err_set(ERR_IO, "the caller stopped at tensor %.80s", x->name)
+               : ERR_OK;
+}
+
+static enum err list_all(struct atoll *a, struct lister *l, struct arena *scratch)
+{
+    struct names_place *places = NULL;
+    TRY(configure(a));
+    const struct run *r = a->run;
+    if (names_places(&r->s, &r->table, scratch, &places, &l->count) != ERR_OK) {
+        l->count = 0; /* of no family: it has no other names */
+        err_clear();
+    }
+    l->all = places;
+    for (size_t i = 0; i < r->table.count; i++)
+        TRY(list_one(l, &r->table.tensors[i], scratch));
+    return ERR_OK;
+}
+
 static enum err take_tensors(struct atoll *a)
 {
     size_t count = a->o.tensors ? a->o.tensor_count : 0;
@@ -275,6 +317,7 @@ static enum err open_exchange(struct atoll *a)
                                        .dev = a->dev,
                                        .elements = a->run->table.elements,
                                        .checkpoints = "the trainer's checkpoints",
+                                       .everywhere = a->ranks.coll.size > 1,
                                        .gather = gather,
                                        .mix = mix,
                                        .mixed = mixed,
@@ -326,20 +369,51 @@ static void close_all(struct atoll *a)
     free(a);
 }
 
-int atoll_open(struct atoll **run, const struct atoll_options *o)
+/* A handle with the caller's options, of which nothing is open. */
+static enum err handle_make(struct atoll **out, const struct atoll_options *o, const char *call)
 {
-    *run = NULL;
+    struct atoll *a = NULL;
+    *out = NULL;
     err_clear();
     if (o->size < offsetof(struct atoll_options, self) || !(o->config || o->config_text))
-        return result(err_set(ERR_CONFIG, "atoll_open: size is not that of struct atoll_options, "
-                                          "or neither config nor config_text is given"));
-    struct atoll *a = calloc(1, sizeof *a);
-    if (!a || !(a->run = calloc(1, sizeof *a->run))) {
-        free(a);
-        return result(err_set(ERR_MEMORY, "atoll_open: no memory for a handle"));
-    }
+        return err_set(ERR_CONFIG,
+                       "%s: size is not that of struct atoll_options, or neither config nor "
+                       "config_text is given",
+                       call);
+    TRY_ALLOC(a = calloc(1, sizeof *a));
+    a->run = calloc(1, sizeof *a->run);
     memcpy(&a->o, o, o->size < sizeof a->o ? o->size : sizeof a->o);
-    enum err e = open_all(a);
+    if (a->run)
+        *out = a;
+    else
+        free(a);
+    return *out ? ERR_OK : err_set(ERR_MEMORY, "%s: no memory for a handle", call);
+}
+
+int atoll_tensors(const struct atoll_options *o, void *self,
+                  int (*each)(void *self, const struct atoll_tensor *t,
+                              const struct atoll_place *places, size_t count))
+{
+    struct atoll *a;
+    struct arena scratch = arena_make(0);
+    struct lister l = {.self = self, .each = each};
+    enum err e = handle_make(&a, o, "atoll_tensors");
+    if (e == ERR_OK) {
+        e = list_all(a, &l, &scratch);
+        close_all(a);
+    }
+    arena_free(&scratch);
+    return result(e);
+}
+
+int atoll_open(struct atoll **run, const struct atoll_options *o)
+{
+    struct atoll *a;
+    enum err e = handle_make(&a, o, "atoll_open");
+    *run = NULL;
+    if (e != ERR_OK)
+        return result(e);
+    e = open_all(a);
     if (e == ERR_OK)
         *run = a;
     else

@@ -12,6 +12,12 @@ static bool is_lead(const struct exchange *s)
     return s->o.coll->rank == 0;
 }
 
+/* Does this rank call gather for values that the lead alone needs? */
+static bool gathers(const struct exchange *s)
+{
+    return is_lead(s) || s->t.everywhere;
+}
+
 /* Every rank learns how the lead fared before any rank waits for data. */
 enum err exchange_agree(const struct exchange *s, enum err mine)
 {
@@ -205,11 +211,14 @@ static enum err fragment_digest(struct exchange *s, unsigned f, float *piece, si
     return ERR_OK;
 }
 
+/* On the lead, and wherever gather wants to be called; elsewhere nothing. */
 static enum err parameters_digest(struct exchange *s, struct digest *out)
 {
     enum { PIECE = 1 << 20 };
     struct arena scratch = arena_make(0);
     struct digest_stream d;
+    if (!gathers(s))
+        return ERR_OK;
     float *piece = arena_array(&scratch, PIECE, sizeof *piece);
     enum err e = piece ? ERR_OK : ERR_MEMORY;
     digest_open(&d);
@@ -221,38 +230,53 @@ static enum err parameters_digest(struct exchange *s, struct digest *out)
     return dev_sync(s->t.dev);
 }
 
-/* Of the checkpoint that is written at this event. Lead. */
+/* Of the checkpoint that is written at this event. */
 static enum err mark_write(struct exchange *s, int64_t step, const struct stepper_event *e)
 {
     struct site_mark mark = {.step = (uint64_t)step, .before = e->before};
     (void)stepper_postponed(&s->stepper, e, mark.postponed);
     TRY(parameters_digest(s, &mark.parameters));
-    return site_marks_add(s->o.env, &mark);
+    return is_lead(s) ? site_marks_add(s->o.env, &mark) : ERR_OK;
 }
 
-/* Of the checkpoint that was loaded, into the event. Lead. */
-static enum err mark_read(struct exchange *s, int64_t step, struct stepper_event *e)
+/* *any: there are marks of checkpoints of this step. Lead. */
+static enum err marks_read(struct exchange *s, int64_t step, struct site_marks *marks, bool *any)
 {
-    struct site_marks marks;
-    struct digest parameters;
     if (!s->o.rules.schedule.overlap && !s->o.rules.max_local_steps_offline)
         return ERR_OK;
-    enum err read = site_marks_read(&marks, s->o.env);
+    enum err read = site_marks_read(marks, s->o.env);
     if (read == ERR_CORRUPT)
         return err_set(read,
                        "%s/id/marks: damaged; it says which checkpoints have rounds left to do: "
                        "restore it, or remove it and the newest checkpoint in %s",
                        s->o.env->root, s->t.checkpoints);
     TRY(read);
-    if (!site_marks_step(&marks, (uint64_t)step))
-        return ERR_OK;
+    *any = site_marks_step(marks, (uint64_t)step);
+    return ERR_OK;
+}
+
+/* The mark of the checkpoint that was loaded, into the event. */
+static enum err mark_take(struct exchange *s, int64_t step, const struct site_marks *marks)
+{
+    struct digest parameters;
     TRY(parameters_digest(s, &parameters));
-    const struct site_mark *mark = site_marks_find(&marks, (uint64_t)step, &parameters);
+    if (!is_lead(s))
+        return ERR_OK;
+    const struct site_mark *mark = site_marks_find(marks, (uint64_t)step, &parameters);
     if (mark) {
-        e->before = mark->before;
-        memcpy(e->postponed, mark->postponed, sizeof e->postponed);
+        s->event.before = mark->before;
+        memcpy(s->event.postponed, mark->postponed, sizeof s->event.postponed);
     }
     return ERR_OK;
+}
+
+static enum err marks_take(struct exchange *s, int64_t step)
+{
+    struct site_marks marks;
+    bool any = false;
+    TRY(exchange_agree(s, is_lead(s) ? marks_read(s, step, &marks, &any) : ERR_OK));
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &any, sizeof any));
+    return any ? exchange_agree(s, mark_take(s, step, &marks)) : ERR_OK;
 }
 
 /* ---- actions of the stepper ---- */
@@ -380,11 +404,11 @@ static double weight_of(const struct exchange *s, const struct stepper_action *a
                           .length = schedule_length(&s->o.rules.schedule, a->fragment, a->round)});
 }
 
-static enum err submit_lead(struct exchange *s, const struct exchange_now *n,
-                            const struct stepper_action *a)
+/* What was trained for the round is in the slot; `begin`: since when training stands still. */
+static void send(struct exchange *s, const struct exchange_now *n, const struct stepper_action *a,
+                 uint64_t begin)
 {
     unsigned f = a->fragment;
-    uint64_t begin = now_ms(s);
     struct site_submission w = {.fragment = f,
                                 .round = a->round,
                                 .base = a->base,
@@ -398,11 +422,9 @@ static enum err submit_lead(struct exchange *s, const struct exchange_now *n,
                                 .tokens_per_second = n->tokens_per_second,
                                 .pace = pace_of(s, f, begin),
                                 .tokens = n->tokens};
-    float *local;
     s->weight[f] = weight_of(s, a);
     s->trained[f] = a->steps;
     w.weight = (float)s->weight[f];
-    TRY(site_acquire(s->o.site, f, &local));
     if (a->resend) /* nothing is gathered: its contribution is stored */
         w = (struct site_submission){.fragment = f,
                                      .round = a->round,
@@ -411,11 +433,23 @@ static enum err submit_lead(struct exchange *s, const struct exchange_now *n,
                                      .step = schedule_step(&s->o.rules.schedule, f, a->round),
                                      .loss = NAN,
                                      .tokens_per_second = NAN};
-    else
-        TRY(gather(s, local, f, a->copied));
     site_submit(s->o.site, &w);
     s->gather_ms[f] += idled(s, begin);
-    return ERR_OK;
+}
+
+static enum err submit(struct exchange *s, const struct exchange_now *n,
+                       const struct stepper_action *a)
+{
+    uint64_t begin = now_ms(s);
+    float *local = s->fragment;
+    enum err e = is_lead(s) ? site_acquire(s->o.site, a->fragment, &local) : ERR_OK;
+    if (s->t.everywhere)
+        TRY(exchange_agree(s, e)); /* a gather is a collective */
+    if (e == ERR_OK && !a->resend && gathers(s))
+        e = gather(s, local, a->fragment, a->copied);
+    if (e == ERR_OK && is_lead(s))
+        send(s, n, a, begin);
+    return exchange_agree(s, e);
 }
 
 static enum err wait_lead(struct exchange *s, const struct stepper_action *a)
@@ -536,7 +570,7 @@ static enum err act(struct exchange *s, struct exchange_now *n, const struct ste
     case STEPPER_TAKE:
         return take_recorded(s, a->fragment, a->round, a->alpha);
     case STEPPER_SUBMIT:
-        return exchange_agree(s, lead ? submit_lead(s, n, a) : ERR_OK);
+        return submit(s, n, a);
     case STEPPER_EAGER:
         return go_eager(s, a);
     case STEPPER_POSTPONE:
@@ -549,7 +583,7 @@ static enum err act(struct exchange *s, struct exchange_now *n, const struct ste
     case STEPPER_STORE:
         return stored(s);
     case STEPPER_MARK:
-        return exchange_agree(s, lead ? mark_write(s, n->step, &s->event) : ERR_OK);
+        return exchange_agree(s, mark_write(s, n->step, &s->event));
     case STEPPER_SAVE:
         return s->t.checkpoint(s->t.self);
     }
@@ -627,7 +661,7 @@ static enum err mark_postponed(struct exchange *s, int64_t at)
 enum err exchange_saving(struct exchange *s, const struct exchange_now *n)
 {
     TRY(stored(s));
-    return exchange_agree(s, is_lead(s) ? mark_postponed(s, n->step) : ERR_OK);
+    return exchange_agree(s, mark_postponed(s, n->step));
 }
 
 static enum err start_site(struct exchange *s, int64_t at)
@@ -665,7 +699,6 @@ static enum err intervals_recorded(struct exchange *s, bool *lost)
 static enum err start_lead(struct exchange *s, int64_t at)
 {
     struct stepper_event *e = &s->event;
-    TRY(mark_read(s, at, e));
     TRY(start_site(s, at));
     s->stepper.o.schedule = s->o.rules.schedule = s->o.replica->schedule;
     for (unsigned f = 0; f < s->o.rules.schedule.fragments; f++) {
@@ -682,6 +715,7 @@ static enum err start_lead(struct exchange *s, int64_t at)
 enum err exchange_start(struct exchange *s, struct exchange_now *n)
 {
     s->event = (struct stepper_event){.step = n->step};
+    TRY(marks_take(s, n->step));
     TRY(exchange_agree(s, is_lead(s) ? start_lead(s, n->step) : ERR_OK));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->event, sizeof s->event));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->o.rules.schedule,

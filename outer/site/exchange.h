@@ -34,8 +34,9 @@ struct exchange_trainer {
     struct dev *dev;         /* of the memory that values pass through */
     size_t elements;         /* of the parameters' slab, gaps included */
     const char *checkpoints; /* where its checkpoints are, for messages */
-    /* The local values of a fragment -> out (elements of the fragment, memory of dev). On the lead
-     * alone where the values are sent, on every rank where they are put aside. */
+    bool everywhere;         /* gather is a collective: every rank calls it */
+    /* The local values of a fragment -> out (elements of the fragment, memory of dev). Where
+     * they are sent or hashed on the lead alone, unless `everywhere`. */
     enum err (*gather)(void *self, const struct fragment *f, float *out);
     /* The values of these ranges become alpha * local + (1 - alpha) * theta: lerp_ranges of
      * kernels/dev.h, on the slab of f->state. theta: the ranges concatenated, memory of dev. */

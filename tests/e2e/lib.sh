@@ -26,6 +26,14 @@ fail() { # fail WORDS...: says what was wrong, and the ends of all logs
     exit 1
 }
 
+again() { # again WORDS...: the script from its beginning, since a busy machine let pass what it waited for; WORDS say what
+    attempt=${E2E_ATTEMPT:-1}
+    [ "$attempt" -lt 8 ] || fail "in each of 8 attempts: $*"
+    echo "attempt $attempt: $*; again from the beginning"
+    cleanup
+    E2E_ATTEMPT=$((attempt + 1)) exec "$here/$(basename "$0")" "$atoll" "$PWD"
+}
+
 # Waiting is for a condition, never for a time: machines are busy, sanitizers slow. What never comes ends here after minutes of an
 # idle machine, and says what it was.
 await() { # await WORDS CONDITION: until this shell code succeeds; WORDS say what never came
