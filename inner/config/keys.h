@@ -238,9 +238,10 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "With a window: layers 0, n, 2n, .. see the whole sequence all the same "            \
               "(ModernBERT has 3). 0: none of them does.")                                         \
     X(model, tensors, TEXT, .fallback = "", .later = true,                                         \
-      .help = "A JSON file with the tensors of a model that Atoll does not have (docs/library.md " \
-              "3); all sites are then programs with libatoll, and no other key of model.* counts. " \
-              "Empty: the model of these keys.")                                                   \
+      .help =                                                                                      \
+          "A JSON file with the tensors of a model that Atoll does not have (docs/library.md "     \
+          "3); all sites are then programs with libatoll, and no other key of model.* counts. "    \
+          "Empty: the model of these keys.")                                                       \
     X(data, train, LIST, .fallback = "", .field = "train.glob",                                    \
       .help = "Training token shards (.bin); a * is a glob. NAME=PATH: a task of its own, with "   \
               "data.objective = labels.")                                                          \

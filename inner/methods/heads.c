@@ -50,8 +50,9 @@ static enum err heads_resumed(void *state)
 static void average_losses(struct heads *h, const double *stats, double sequences)
 {
     struct heads_kept *k = &h->kept;
+    const double *losses = stats + STEP_LOSS; /* by enum model_loss_kind */
     for (size_t i = 0; i < h->n; i++) {
-        double now = stats[STEP_LOSS + MODEL_LOSS_HEADS + i] / sequences;
+        double now = losses[MODEL_LOSS_HEADS + i] / sequences;
         if (sequences > 0)
             k->loss[i] = k->begun != 0 ? decay * k->loss[i] + (1 - decay) * now : now;
     }
@@ -65,7 +66,8 @@ static double mean_cosine(const struct heads *h, const double *stats, double seq
     double left = (double)h->left, classes = (double)keys_classes(s, 0),
            weight = s->train_heads_orthogonal,
            all = weight * sequences * classes * left * (left - 1) / 2;
-    return all > 0 ? stats[STEP_LOSS + MODEL_LOSS_ORTHOGONAL] / all : 0;
+    const double *losses = stats + STEP_LOSS;
+    return all > 0 ? losses[MODEL_LOSS_ORTHOGONAL] / all : 0;
 }
 
 static void heads_read(void *state, int64_t steps, const double *stats, struct figures *f)

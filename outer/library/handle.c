@@ -151,7 +151,18 @@ static enum err initial(void *self, float *slab)
 
 static void rounded(void *self, const struct exchange_round *r)
 {
+    const struct atoll *a = self;
     struct atoll_counts *c = &((struct atoll *)self)->counts;
+    const struct outer_state_fragment *state = &a->parts->replica.state[r->fragment];
+    char hex[65] = "-"; /* a replayed round's state is an older one than the replica's */
+    if (!r->replayed)
+        digest_hex(&state->digest, hex);
+    log_event(LOG_INFO, "round",
+              "step=%lld fragment=%u round=%llu included=%u of=%u replayed=%d waited_s=%.3f "
+              "up=%llu down=%llu state=%.16s",
+              (long long)r->step, r->fragment, (unsigned long long)r->round, r->included, r->sites,
+              r->replayed, r->seconds, (unsigned long long)r->up_predicted,
+              (unsigned long long)r->down_predicted, hex);
     c->rounds++;
     c->up += r->counted.payload_up;
     c->down += r->counted.payload_down;
@@ -203,17 +214,18 @@ static enum err refuse(const struct run *r)
     return ERR_OK;
 }
 
-static enum err configure(struct atoll *a)
+/* role: RUN_MODEL, to look at the model alone */
+static enum err configure(struct atoll *a, enum run_role role)
 {
     char **words;
     TRY(settings_words(a, &words));
     const struct args args = {.setting = words, .setting_count = (int)a->o.setting_count};
-    TRY(run_open(a->run, &(struct run_source){.role = RUN_SITE,
+    TRY(run_open(a->run, &(struct run_source){.role = role,
                                               .config = a->o.config ? a->o.config : "config_text",
                                               .text = a->o.config ? NULL : a->o.config_text,
                                               .args = &args}));
     a->configured = a->run->sync.schedule;
-    return refuse(a->run);
+    return role == RUN_SITE ? refuse(a->run) : ERR_OK;
 }
 
 /* ---- the run's tensors ---- */
@@ -245,7 +257,8 @@ static enum err list_one(const struct lister *l, const struct tensor *x, struct 
 static enum err list_all(struct atoll *a, struct lister *l, struct arena *scratch)
 {
     struct names_place *places = NULL;
-    TRY(configure(a));
+    TRY(log_open(&a->o));
+    TRY(configure(a, RUN_MODEL));
     const struct run *r = a->run;
     if (names_places(&r->s, &r->table, scratch, &places, &l->count) != ERR_OK) {
         l->count = 0; /* of no family: it has no other names */
@@ -336,7 +349,7 @@ static enum err open_all(struct atoll *a)
     struct run *r = a->run;
     TRY(log_open(&a->o));
     TRY(ranks_open(&a->ranks, &a->o));
-    TRY(configure(a));
+    TRY(configure(a, RUN_SITE));
     TRY(take_tensors(a));
     TRY_ALLOC(a->parts = arena_alloc(&r->perm, sizeof *a->parts));
     *a->parts = (struct site_parts){0};

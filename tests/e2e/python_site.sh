@@ -1,0 +1,92 @@
+#!/bin/sh
+# The Python package without any other package: tests/python/plain.py is site b of a run, and site c of another one whose model Atoll does
+# not have. Sites end in one outer state, also after kill -9; what is wrong raises an error with the program's exit code.
+. "$(dirname "$0")/lib.sh"
+python3 -c 'import ctypes' 2>/dev/null || { echo "SKIPPED: no python3 with ctypes"; exit 77; }
+PYTHONPATH=$repository/outer/python ATOLL_LIBRARY=$(cd "$(dirname "$atoll")/../lib" && pwd)/libatoll.so
+export PYTHONPATH ATOLL_LIBRARY PYTHONDONTWRITEBYTECODE=1
+steps=24 every=6 codec=int4
+configure a,b
+plain=$repository/tests/python/plain.py
+python_site() { # python_site SITE WORDS...: in the background; the process number is in $pid
+    who=$1
+    shift
+    python3 "$plain" run.yaml "$who.checkpoint" 6 site.name="$who" run.dir="$who" "$@" >>"$who.out" 2>&1 &
+    pid=$!
+    processes="$processes $pid"
+}
+outer_of() { sed -n 's/^step [0-9]*, outer state \([0-9a-f]*\),.*/\1/p' "$1.out" | tail -n 1; }
+
+refused() { # refused WORDS SETTING...: atoll.Error with these words, and exit code 4
+    words=$1
+    shift
+    python3 - "$@" >refused.out 2>&1 <<'END' || fail "no atoll.Error: $*"
+import sys
+import atoll
+try:
+    atoll.tensors("run.yaml", dict(word.split("=", 1) for word in sys.argv[1:]))
+except atoll.Error as error:
+    print(error)
+    sys.exit(error.code != 4)
+sys.exit("nothing was raised")
+END
+    grep -q "$words" refused.out || fail "the error says \"$(cat refused.out)\" and not \"$words\""
+}
+refused "unknown key outer.evry; the nearest is outer.every" outer.evry=3
+printf '{"tensors": [{"name": "x", "shape": [2, 0]}]}' >bad.json
+refused "bad.json: tensor 0: shape: a number is below 1" model.tensors=bad.json
+printf '{"tensors": [{"name": "x", "shape": [2]}, {"name": "x", "shape": [2]}]}' >bad.json
+refused "bad.json: tensor 1: another tensor has this name" model.tensors=bad.json
+printf '{"tensors": [{"name": "x", "shape": [2], "init": "normal"}]}' >bad.json
+refused "bad.json: tensor 0: std: from 0 to 1000, with init normal and truncated alone" model.tensors=bad.json
+printf '{"tensors": [{"name": "x", "shape": [2], "kind": 3}]}' >bad.json
+refused "bad.json: tensor 0: a field is none of name, shape, init, std and layer" model.tensors=bad.json
+printf '{"tensors": []}' >bad.json
+refused 'bad.json: one field is wanted, "tensors", a list of tensors' model.tensors=bad.json
+refused "nowhere.json" model.tensors=nowhere.json
+
+run() { # run KILLS: `atoll train` and a Python site
+    rm -rf a b aggregator ./*.checkpoint a.out b.out
+    serve
+    train a
+    a=$pid
+    kills=0
+    while [ $kills -lt "$1" ]; do
+        seen=$(lines "ev=round" b.out)
+        python_site b
+        await "site b makes no round" '[ "$(lines "ev=round" b.out)" -gt "$seen" ] || ! kill -0 $pid 2>/dev/null'
+        killed "$pid"
+        kills=$((kills + 1))
+    done
+    python_site b
+    ends 0 "$pid" "site b"
+    ends 0 "$a" "site a"
+    serve_ends
+    outer=$(sed -n 's/.*"outer":"\([0-9a-f]*\)".*/\1/p' a/metrics.jsonl | tail -n 1)
+    [ -n "$outer" ] && [ "$(outer_of b)" = "$outer" ] || fail "site a ends in $outer, site b in $(outer_of b)"
+}
+run 0
+undisturbed=$outer
+run 2
+[ "$outer" = "$undisturbed" ] || fail "kill -9 of site b changes the outer state"
+
+# A model that Atoll does not have: sites of libatoll alone, one tensor of a prime number of values and one of a single one.
+cat >tensors.json <<'END'
+{"tensors": [{"name": "experts.0.up", "shape": [3, 5, 7], "init": "normal", "std": 0.02, "layer": 0},
+ {"name": "experts.1.up", "shape": [3, 5, 7], "init": "truncated", "std": 0.02, "layer": 1},
+ {"name": "scale", "shape": [], "init": "one"}, {"name": "offset", "shape": [1009]}]}
+END
+settings="--model.tensors tensors.json --outer.fragments 2"
+rm -rf a b aggregator ./*.checkpoint a.out b.out
+code=0
+"$atoll" train --config run.yaml --site.name a --run.dir a $settings >refused.out 2>&1 || code=$?
+[ $code = 4 ] && grep -q "model.tensors = tensors.json: Atoll does not have this model" refused.out ||
+    fail "atoll train takes a model that it does not have: exit code $code, $(cat refused.out)"
+serve
+python_site a model.tensors=tensors.json outer.fragments=2
+a=$pid
+python_site b model.tensors=tensors.json outer.fragments=2
+ends 0 "$pid" "site b"
+ends 0 "$a" "site a"
+serve_ends
+[ -n "$(outer_of a)" ] && [ "$(outer_of a)" = "$(outer_of b)" ] || fail "the sites differ: $(outer_of a), $(outer_of b)"
