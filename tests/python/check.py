@@ -151,7 +151,7 @@ class Case:
 
 
 def main():
-    atoll, scratch, results = sys.argv[1:4]
+    atoll, scratch, results = map(os.path.abspath, sys.argv[1:4])
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True).stdout.strip()
     cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     machine = f"{os.cpu_count()} x {cpu.group(1) if cpu else 'unknown'}".replace(",", " ")
