@@ -12,6 +12,14 @@ cmp -s shown declared || fail "libatoll shows other names than its header declar
 ! nm -D --undefined-only "$library/libatoll.so" | grep -qE ' (exit|signal|sigaction|fork|printf|puts)@' ||
     fail "libatoll ends the process, handles its signals or prints"
 
+# What compiled programs rely on: names and layouts may be added at the end, and nothing else may change.
+cc -std=c99 -Wall -Werror -I"$repository/outer/library" "$repository/tests/golden/abi/layout.c" -o layout || fail "layout.c does not compile"
+./layout >layout.txt
+cmp -s layout.txt "$repository/tests/golden/abi/layout.txt" ||
+    fail "the layout of atoll.h has changed: $(diff layout.txt "$repository/tests/golden/abi/layout.txt")"
+sed 's/ .*//' "$repository/tests/golden/abi/layout.txt" | grep -q atoll_options.self || fail "layout.txt is not whole"
+readelf -d "$library/libatoll.so" | grep -q 'soname.*libatoll.so.0' || fail "the soname is not libatoll.so.0"
+
 cc -std=c99 -Wall -Wextra -Werror -O2 -I"$repository/outer/library" "$example/site.c" -o site -L"$library" -latoll -lm ||
     fail "the example does not compile"
 export LD_LIBRARY_PATH="$library"
@@ -40,6 +48,21 @@ refused 4 "tensor 1 of the trainer is wpe.weight (64, 32), of the run layers.0.n
 refused 4 "outer.every_s: rounds by time" outer.every_s=3
 refused 4 "site.aggregator is missing" site.aggregator=
 refused 4 "unknown key outer.evry" outer.evry=3
+
+# A wait ends when it is asked to: without an aggregator at the start, and without site a in a round.
+for absent in aggregator site; do
+    rm -rf a b aggregator site.checkpoint serve.out
+    [ $absent = aggregator ] || serve
+    site_pid=""
+    ./site run.yaml text.txt site.name=b run.dir=b >b.out 2>&1 &
+    site_pid=$!
+    processes="$processes $site_pid"
+    if [ $absent = aggregator ]; then until_lines 1 "ev=outer_device" b.out; else until_lines 1 "ev=bound" b.out; fi
+    sleep 0.5
+    kill -TERM $site_pid
+    ends 75 $site_pid "a site that is stopped while it waits for the $absent"
+    [ $absent = aggregator ] || killed "$serve_pid"
+done
 
 run() { # run KILLS: the outer state in which both sites end
     rm -rf a b aggregator site.checkpoint

@@ -90,3 +90,52 @@ ends 0 "$pid" "site b"
 ends 0 "$a" "site a"
 serve_ends
 [ -n "$(outer_of a)" ] && [ "$(outer_of a)" = "$(outer_of b)" ] || fail "the sites differ: $(outer_of a), $(outer_of b)"
+
+# Both sites in one process, a thread each, and a child that is forked while they are open.
+rm -rf a b aggregator
+serve
+cat >both.py <<'END'
+import array
+import math
+import os
+import threading
+
+import atoll
+
+settings = {"model.tensors": "tensors.json", "outer.fragments": 2}
+table = atoll.tensors("run.yaml", settings)
+found = {}
+
+
+def work(name):
+    values = [array.array("f", bytes(4 * math.prod(t.shape))) for t in table]
+
+    def read(number, first, count, out):
+        out[:] = values[number][first:first + count]
+
+    def write(number, first, count, new):
+        values[number][first:first + count] = array.array("f", new)
+
+    with atoll.Site("run.yaml", table, read, write, {**settings, "site.name": name, "run.dir": name}) as site:
+        step = site.start()
+        while step < site.steps:
+            for x in values:
+                x[step % len(x)] += 0.01 * len(name)
+            step = site.made(step + 1)
+            child = os.fork() if step == 12 else 1
+            if not child:
+                os._exit(0)
+            if step == 12:
+                os.waitpid(child, 0)
+        found[name] = site.digest
+
+
+threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join()
+assert len(found["a"]) == 64 and found["a"] == found["b"], found
+END
+bounded python3 both.py >both.out 2>&1 || fail "two sites in one process: exit code $?"
+serve_ends

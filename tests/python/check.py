@@ -37,6 +37,8 @@ CASES = {  # script, words of the interpreter before it, model, what differs in 
     "lightning": ("lit.py", [], MODEL, {}),
     "fsdp": ("fsdp.py", TORCHRUN, LLAMA, {}),
     "fsdp-overlap": ("fsdp.py", TORCHRUN, LLAMA, OVERLAP),
+    "grpc-before": ("grpc_too.py", [], MODEL, {}),
+    "grpc-after": ("grpc_too.py", ["-X", "after"], MODEL, {}),
     "experts": ("experts.py", [], None, {}),
 }
 
