@@ -63,7 +63,7 @@ static void print_predictions(const struct job *j)
 {
     size_t elements[ROUND_FRAGMENTS_MAX], all = 0;
     char up[32], down[32], disk[32];
-    job_sizes(j, elements);
+    site_record_sizes(j->run, elements);
     for (unsigned f = 0; f < j->run->sync.fragments.count; f++)
         all += elements[f];
     unsigned sites = (unsigned)j->run->o.outer_sites.count;

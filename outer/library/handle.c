@@ -2,10 +2,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "inner/io/names.h"
 #include "outer/library/ranks.h"
 #include "outer/library/site_parts.h"
+#include "outer/library/site_record.h"
 #include "outer/library/tensors.h"
 #include "outer/record/counted.h"
 #include "outer/record/directory.h"
@@ -23,8 +25,10 @@ struct atoll {
     struct dev *dev;
     struct ranks ranks;
     struct tensors tensors;
-    struct env *env; /* these two: the lead's */
+    struct env *env; /* these four: the lead's */
     struct ledger_book *ledger;
+    struct jsonl *record;
+    double last_round; /* seconds, by clock_mono_s */
     struct site_parts *parts;
     struct exchange *exchange; /* NULL before it is open */
     struct exchange_now now;
@@ -92,40 +96,15 @@ static enum err log_open(const struct atoll_options *o)
 
 static enum err gather(void *self, const struct fragment *f, float *out)
 {
-    const struct atoll *a = self;
-    for (size_t i = 0; i < f->range_count; i++) {
-        TRY(tensors_read(&a->tensors, f->ranges[i].offset, f->ranges[i].count, out));
-        out += f->ranges[i].count;
-    }
-    return ERR_OK;
-}
-
-static enum err mix_piece(const struct atoll *a, size_t at, size_t n, const float *theta,
-                          const struct dev_lerp *b)
-{
-    const struct dev_range all = {0, n};
-    float *piece = a->tensors.piece;
-    if (b->alpha == 0)
-        return tensors_write(&a->tensors, at, n, theta);
-    TRY(tensors_read(&a->tensors, at, n, piece));
-    a->dev->ops->lerp_ranges(a->dev, piece, theta,
-                             &(struct dev_lerp){&all, 1, b->alpha, b->positive});
-    TRY(dev_sync(a->dev));
-    return tensors_write(&a->tensors, at, n, piece);
+    return tensors_gather(&((struct atoll *)self)->tensors, f->ranges, f->range_count, out);
 }
 
 static enum err mix(void *self, const struct fragment *f, const float *theta,
                     const struct dev_lerp *b)
 {
+    struct atoll *a = self;
     (void)f;
-    for (size_t i = 0; i < b->n; i++) {
-        size_t at = b->ranges[i].offset, end = at + b->ranges[i].count;
-        for (size_t n; at < end; at += n, theta += n) {
-            n = end - at < TENSORS_PIECE ? end - at : TENSORS_PIECE;
-            TRY(mix_piece(self, at, n, theta, b));
-        }
-    }
-    return ERR_OK;
+    return tensors_mix(&a->tensors, a->dev, theta, b);
 }
 
 static void mixed(void *self)
@@ -153,6 +132,14 @@ static void rounded(void *self, const struct exchange_round *r)
 {
     const struct atoll *a = self;
     struct atoll_counts *c = &((struct atoll *)self)->counts;
+    const struct schedule *s = &a->run->sync.schedule;
+    double now = clock_mono_s();
+    (void)site_record_round(a->record, a->ledger, r,
+                            &(struct site_progress){.rounds = exchange_rounds(s, s->steps),
+                                                    .steps = s->steps,
+                                                    .compute_s = now - a->last_round - r->seconds});
+    jsonl_end(a->record);
+    ((struct atoll *)self)->last_round = now;
     const struct outer_state_fragment *state = &a->parts->replica.state[r->fragment];
     char hex[65] = "-"; /* a replayed round's state is an older one than the replica's */
     if (!r->replayed)
@@ -300,6 +287,10 @@ static enum err own_directory(struct atoll *a)
                                       .replica = a->run->o.site_name,
                                       .rounds = (uint64_t)a->run->o.outer_history_rounds},
         &a->run->perm));
+    TRY_ALLOC(a->record = arena_alloc(&a->run->perm, sizeof *a->record));
+    const char *path = arena_printf(&a->run->perm, "%s/%s", s->run_dir, RECORD_FILE);
+    TRY_ALLOC(path);
+    TRY(jsonl_open(a->record, path, &a->run->perm));
     return directory_claim(s->run_dir, DIRECTORY_RUN);
 }
 
@@ -373,6 +364,8 @@ static void close_all(struct atoll *a)
         site_parts_close(a->parts);
     if (a->ledger)
         ledger_book_close(a->ledger);
+    if (a->record)
+        jsonl_close(a->record);
     if (a->env)
         env_posix_close(a->env);
     dev_close(a->dev);
@@ -477,6 +470,29 @@ static enum err put_initial(struct atoll *a)
     return e;
 }
 
+/* metrics.jsonl, as of every site. Lead. */
+static enum err record_start(struct atoll *a)
+{
+    struct run *r = a->run;
+    const struct config_table tables[] = {keys_inner(&r->s), keys_outer(&r->o)};
+    char *config;
+    struct settings s = run_site_settings(r);
+    TRY(config_print(tables, 2, &r->perm, &config));
+    site_record_start(a->record, r,
+                      &(struct site_facts){.s = &s,
+                                           .outer = true,
+                                           .device = "the trainer's",
+                                           .threads = a->dev->threads,
+                                           .ranks = a->ranks.coll.size,
+                                           .parameters = r->table.parameters,
+                                           .step = a->now.step});
+    jsonl_text(a->record, "command", "libatoll");
+    jsonl_text(a->record, "config", config);
+    jsonl_end(a->record);
+    a->last_round = clock_mono_s();
+    return ERR_OK;
+}
+
 static enum err start(struct atoll *a, int64_t *step)
 {
     TRY(in_order(a, false, "atoll_start"));
@@ -488,6 +504,8 @@ static enum err start(struct atoll *a, int64_t *step)
         TRY(put_initial(a));
     stand_at(a, *step);
     a->now.loss = NAN;
+    if (is_lead(a))
+        TRY(record_start(a));
     TRY(exchange_start(a->exchange, &a->now));
     *step = a->now.step;
     return ERR_OK;
@@ -530,6 +548,8 @@ static enum err step_made(struct atoll *a, int64_t *step, const struct atoll_rep
                            (long long)s);
     stand_at(a, *step);
     take_report(a, report);
+    if (is_lead(a))
+        site_record_step(a->record, &a->now, schedule_next(&a->run->sync.schedule, a->now.step));
     enum err e = exchange_step(a->exchange, &a->now);
     *step = a->now.step;
     return e;
@@ -629,10 +649,15 @@ static enum err leave(struct atoll *a)
     bool all = a->now.step >= a->run->sync.schedule.steps;
     if (!a->started || a->failed || !is_lead(a))
         return ERR_OK;
-    TRY(site_leave(a->parts->site, all ? "all steps done" : "stopped on request"));
-    return all ? counted_short(&a->parts->replica, (const char *const *)a->run->o.outer_sites.items,
-                               0, 1)
-               : ERR_OK;
+    enum err e = site_leave(a->parts->site, all ? "all steps done" : "stopped on request");
+    if (e != ERR_OK || !all) {
+        site_record_stop(a->record, a->now.step, "closed");
+        return e;
+    }
+    e = counted_short(&a->parts->replica, (const char *const *)a->run->o.outer_sites.items, 0, 1);
+    site_record_final(a->record, a->now.step, &a->parts->replica,
+                      e == ERR_SHORT ? err_message() : "");
+    return e;
 }
 
 int atoll_close(struct atoll *run)

@@ -169,3 +169,40 @@ enum err tensors_write(const struct tensors *t, size_t at, size_t count, const f
     }
     return ERR_OK;
 }
+
+enum err tensors_gather(const struct tensors *t, const struct dev_range *ranges, size_t n,
+                        float *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        TRY(tensors_read(t, ranges[i].offset, ranges[i].count, out));
+        out += ranges[i].count;
+    }
+    return ERR_OK;
+}
+
+static enum err mix_piece(const struct tensors *t, struct dev *d, struct dev_range r,
+                          const float *in, const struct dev_lerp *b)
+{
+    const struct dev_range all = {0, r.count};
+    if (b->alpha == 0)
+        return tensors_write(t, r.offset, r.count, in);
+    TRY(tensors_read(t, r.offset, r.count, t->piece));
+    d->ops->lerp_ranges(d, t->piece, in, &(struct dev_lerp){&all, 1, b->alpha, b->positive});
+    TRY(dev_sync(d));
+    return tensors_write(t, r.offset, r.count, t->piece);
+}
+
+enum err tensors_mix(const struct tensors *t, struct dev *d, const float *in,
+                     const struct dev_lerp *b)
+{
+    for (size_t i = 0; i < b->n; i++) {
+        struct dev_range r = b->ranges[i];
+        for (size_t end = r.offset + r.count; r.offset < end; r.offset += r.count) {
+            size_t left = end - r.offset;
+            r.count = left < TENSORS_PIECE ? left : TENSORS_PIECE;
+            TRY(mix_piece(t, d, r, in, b));
+            in += r.count;
+        }
+    }
+    return ERR_OK;
+}

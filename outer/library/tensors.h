@@ -21,5 +21,11 @@ enum err tensors_check(const struct tensors *t, size_t count) MUST;
 /* Elements at .. at + count of the slab -> out. ERR_IO: a callback failed. */
 enum err tensors_read(const struct tensors *t, size_t at, size_t count, float *out) MUST;
 enum err tensors_write(const struct tensors *t, size_t at, size_t count, const float *values) MUST;
+/* The values of the ranges, concatenated -> out. */
+enum err tensors_gather(const struct tensors *t, const struct dev_range *ranges, size_t n,
+                        float *out) MUST;
+/* lerp_ranges of kernels/dev.h, with the tensors as the slab; d works in the host's memory. */
+enum err tensors_mix(const struct tensors *t, struct dev *d, const float *in,
+                     const struct dev_lerp *b) MUST;
 
 #endif

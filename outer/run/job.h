@@ -27,6 +27,7 @@
 #include "outer/run/hooks.h"
 #include "outer/view/page.h"
 #include "outer/library/site_parts.h"
+#include "outer/library/site_record.h"
 #include "outer/config/run.h"
 #include "outer/record/ledger_book.h"
 #include "outer/plan/plan.h"
@@ -179,9 +180,6 @@ enum err job_reserve(struct job *j) MUST;
 void job_print_memory(struct job *j, const struct table *t);
 /* Of the outer loop at this rank; on a GPU its host memory is pinned. */
 struct outer_memory job_outer_memory(struct job *j, const struct table *t);
-
-/* Number of values of each fragment, for the schedule's predictions. */
-void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX]);
 
 /* Reads the records of the processes before this one, once: totals here, and job_eval_record. */
 enum err job_tell_resume(struct job *j) MUST;

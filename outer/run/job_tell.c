@@ -6,15 +6,8 @@
 #include "outer/run/job.h"
 #include "outer/run/notify.h"
 #include "outer/plan/plan_settings.h"
-#include "outer/record/version.h"
 
 static const char starting[] = "starting"; /* before the first step */
-
-void job_sizes(const struct job *j, size_t elements[ROUND_FRAGMENTS_MAX])
-{
-    for (unsigned f = 0; f < j->run->sync.fragments.count; f++)
-        elements[f] = j->run->sync.fragments.f[f].elements;
-}
 
 /* Payload and rounds of the processes before this one, which a restarted site goes on from. */
 static void totals_add(struct job *j, const struct jsonl_row *row)
@@ -77,32 +70,14 @@ enum err job_tell_start(struct job *j, int64_t step)
     j->told.planned_step = step;
     j->told.eval_loss = NAN;
     j->told.began = clock_mono_s();
-    jsonl_begin(r, "start");
-    jsonl_text(r, "run", j->s->run_name);
-    jsonl_text(r, "site", j->run->o.site_name);
-    jsonl_int(r, "index", j->run->index);
-    jsonl_int(r, "sites", j->outer ? (int64_t)j->run->o.outer_sites.count : 1);
-    jsonl_text(r, "aggregator", j->run->o.site_aggregator);
-    jsonl_text(r, "version", version_number());
-    jsonl_text(r, "commit", version_commit());
-    jsonl_text(r, "compiler", version_compiler());
-    jsonl_text(r, "device", j->dev->note);
-    jsonl_int(r, "threads", j->dev->threads);
-    jsonl_int(r, "ranks", j->coll->size);
-    jsonl_int(r, "parameters", (int64_t)j->train.table.parameters);
-    jsonl_int(r, "step", step);
-    jsonl_int(r, "steps", j->s->train_steps);
-    jsonl_int(r, "tokens_per_step", j->s->train_batch_tokens);
-    if (j->outer) {
-        size_t elements[ROUND_FRAGMENTS_MAX];
-        job_sizes(j, elements);
-        jsonl_int(r, "rounds", (int64_t)exchange_rounds(&j->run->sync.schedule, j->s->train_steps));
-        jsonl_int(r, "up_predicted",
-                  (int64_t)schedule_upload_bytes(&j->run->sync.schedule, elements));
-        jsonl_int(r, "down_predicted",
-                  (int64_t)schedule_download_bytes(&j->run->sync.schedule, elements,
-                                                   (unsigned)j->run->o.outer_sites.count));
-    }
+    site_record_start(r, j->run,
+                      &(struct site_facts){.s = j->s,
+                                           .outer = j->outer,
+                                           .device = j->dev->note,
+                                           .threads = j->dev->threads,
+                                           .ranks = j->coll->size,
+                                           .parameters = j->train.table.parameters,
+                                           .step = step});
     if (j->train.data.loader->dealt)
         jsonl_text(r, "shards", j->train.data.loader->dealt);
     jsonl_text(r, "command", j->out->command);
@@ -190,21 +165,14 @@ void job_tell_eval(struct job *j, const struct train_eval *e, const char *of)
               (long long)e->step, e->loss, exp(e->loss), e->tokens, scores, of);
 }
 
-/* Momentum and agreement of a round, and once a warning when what is measured says that the outer
- * step goes too far: rounds whose deltas are more alike than the published ones. */
-static void tell_outer_metrics(struct job *j, const struct exchange_round *r)
+/* Once a warning when what is measured says that the outer step goes too far: rounds whose deltas
+ * are more alike than the published ones. */
+static void warn_of_step(struct job *j, const struct exchange_round *r)
 {
     enum { ROUNDS_MIN = 4 }; /* before the average says anything */
     const struct outer_metrics *g = &r->metrics;
     const struct tuning *t = &j->run->tuning;
     double *rho = &j->told.rho[r->fragment];
-    const struct {
-        const char *key;
-        double value;
-    } values[] = {{"gain", g->gain}, {"aligned", g->aligned},     {"transverse", g->transverse},
-                  {"rho", g->rho},   {"agreement", g->agreement}, {"residual_ratio", g->behind}};
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-        jsonl_real(&j->out->record, values[i].key, values[i].value);
     if (isfinite(g->rho))
         *rho = r->round == 1 ? g->rho : 0.75 * *rho + 0.25 * g->rho;
     double effective = tuning_effective(t->lr, t->mu, *rho);
@@ -237,7 +205,7 @@ static void tell_plan(struct job *j, const struct exchange_round *r, double comp
     if (whole || r->replayed || steps <= 0)
         return;
     plan_settings_task(&t, j->run, &j->run->measured);
-    job_sizes(j, elements);
+    site_record_sizes(j->run, elements);
     plan_predict(&t, s, elements, &p);
     double step_s = compute_s / (double)steps, waited_s = 1e-3 * r->exposed_ms;
     double share = compute_s / (compute_s + r->seconds), flight_s = 1e-3 * r->flight_ms;
@@ -329,24 +297,12 @@ static void show_step(struct job *j, const struct train_report *r)
 void job_tell_round(void *self, const struct exchange_round *r)
 {
     struct job *j = self;
-    struct jsonl *o = &j->out->record;
     double now = clock_mono_s();
-    const struct {
-        const char *key;
-        double ms;
-    } parts[] = {{"compute_ms", 1e3 * (now - j->out->last_round - r->seconds)},
-                 {"encode_ms", r->times.encode_ms},
-                 {"store_ms", r->times.store_ms},
-                 {"send_ms", r->times.send_ms},
-                 {"wait_ms", r->times.wait_ms},
-                 {"fetch_ms", r->times.fetch_ms},
-                 {"apply_ms", r->times.apply_ms},
-                 {"gather_ms", r->gather_ms},
-                 {"mix_ms", r->mix_ms},
-                 {"flight_ms", r->flight_ms},
-                 {"exposed_ms", r->exposed_ms},
-                 {"hidden_ms", fmax(0, r->flight_ms - r->exposed_ms)}};
-    struct ledger_round moved = ledger_book_round(&j->out->ledger, r->fragment, r->round);
+    job_line(j);
+    const struct site_progress p = {.rounds = j->told.line.rounds,
+                                    .steps = j->told.line.steps,
+                                    .compute_s = now - j->out->last_round - r->seconds};
+    struct ledger_round moved = site_record_round(&j->out->record, &j->out->ledger, r, &p);
     if (!r->replayed) {
         j->told.moved.up += moved.up;
         j->told.moved.down += moved.down;
@@ -355,30 +311,9 @@ void job_tell_round(void *self, const struct exchange_round *r)
     }
     j->out->last_round = now;
     show_round(j, r);
-    ledger_book_predict(&j->out->ledger, "", r->fragment, r->round, r->up_predicted,
-                        r->down_predicted);
-    jsonl_begin(o, "round");
-    jsonl_int(o, "step", r->step);
-    jsonl_int(o, "fragment", r->fragment);
-    jsonl_int(o, "round", (int64_t)r->round);
-    jsonl_int(o, "included", r->included);
-    jsonl_int(o, "sites", r->sites);
-    jsonl_int(o, "rounds", (int64_t)j->told.line.rounds);
-    jsonl_int(o, "steps", j->told.line.steps);
-    jsonl_int(o, "replayed", r->replayed);
-    jsonl_int(o, "trained", r->trained);
-    jsonl_real(o, "weight", r->weight);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        jsonl_real(o, parts[i].key, parts[i].ms);
-    jsonl_int(o, "up", r->replayed ? 0 : (int64_t)moved.up);
-    jsonl_int(o, "up_predicted", (int64_t)r->up_predicted);
-    jsonl_int(o, "down", r->replayed ? 0 : (int64_t)moved.down);
-    jsonl_int(o, "down_predicted", (int64_t)r->down_predicted);
-    jsonl_int(o, "wire_up", (int64_t)r->counted.wire_up);
-    jsonl_int(o, "wire_down", (int64_t)r->counted.wire_down);
-    tell_outer_metrics(j, r);
-    tell_plan(j, r, 1e-3 * parts[0].ms);
-    jsonl_end(o);
+    warn_of_step(j, r);
+    tell_plan(j, r, p.compute_s);
+    jsonl_end(&j->out->record);
     log_event(LOG_INFO, "round",
               "step=%lld fragment=%u round=%llu included=%u of=%u replayed=%d seconds=%.3f "
               "hidden=%.3f up=%llu "
@@ -466,10 +401,7 @@ void job_tell_sources(struct job *j)
 
 void job_tell_stop(struct job *j, const char *reason)
 {
-    jsonl_begin(&j->out->record, "stop");
-    jsonl_int(&j->out->record, "step", j->train.step);
-    jsonl_text(&j->out->record, "reason", reason);
-    jsonl_end(&j->out->record);
+    site_record_stop(&j->out->record, j->train.step, reason);
 }
 
 void job_tell_done(struct job *j)

@@ -95,3 +95,9 @@ undisturbed=$outer
 ! grep -q "!" ledger.out || fail "the ledger flags a difference: $(grep "!" ledger.out)"
 run 3
 [ "$outer" = "$undisturbed" ] || fail "kill -9 of site b changes the outer state"
+
+# What people read of it is that of any site.
+"$atoll" status a b aggregator >status.out 2>&1 || fail "atoll status"
+grep -q "^b  *| done | step 60/60 .* 6/6 rounds" status.out || fail "the status of site b: $(cat status.out)"
+"$atoll" report a b --out report.html >report.out 2>&1 || fail "atoll report"
+grep -q '"name":"b","state":"done"' report.html || fail "the report misses site b"

@@ -1,9 +1,12 @@
-/* The layout of atoll.h's structs, a line each member: what a compiled program relies on. A member may be added at the end of a struct
- * that begins with its size; no line here may change. tests/e2e/library.sh compares it with layout.txt. */
+/* The layout of atoll.h's structs, a line each member: what a compiled program relies on. A member
+ * may be added at the end of a struct that begins with its size; no line here may change.
+ * tests/e2e/library.sh compares it with layout.txt. */
 #include <atoll.h>
 #include <stdio.h>
 
-#define MEMBER(type, name) printf("%s %zu %zu\n", #type "." #name, offsetof(struct type, name), sizeof((struct type *)0)->name)
+#define MEMBER(type, name)                                                                         \
+    printf("%s %zu %zu\n", #type "." #name, offsetof(struct type, name),                           \
+           sizeof((struct type *)0)->name)
 
 int main(void)
 {
@@ -44,6 +47,7 @@ int main(void)
     MEMBER(atoll_place, first);
     MEMBER(atoll_place, rows);
     MEMBER(atoll_place, transposed);
-    printf("sizes of arrays' elements: %zu %zu\n", sizeof(struct atoll_tensor), sizeof(struct atoll_place));
+    printf("sizes of arrays' elements: %zu %zu\n", sizeof(struct atoll_tensor),
+           sizeof(struct atoll_place));
     return 0;
 }

@@ -1,0 +1,38 @@
+#ifndef SITE_RECORD_H
+#define SITE_RECORD_H
+/* What every site writes into metrics.jsonl of its directory (docs/metrics.md), whatever trains:
+ * the beginning of a record of kind start, and one of kind round. The caller adds what it has
+ * beside it and ends the record. */
+#include "outer/config/run.h"
+#include "outer/record/ledger_book.h"
+#include "outer/site/exchange.h"
+
+struct site_facts {           /* of a process that starts */
+    const struct settings *s; /* of this site's training */
+    bool outer;               /* it has an aggregator */
+    const char *device;
+    int threads, ranks;
+    size_t parameters;
+    int64_t step;
+};
+void site_record_start(struct jsonl *r, const struct run *run, const struct site_facts *f);
+
+struct site_progress { /* of the run: rounds of all fragments, steps */
+    uint64_t rounds;
+    int64_t steps;
+    double compute_s; /* that the site trained since the round before */
+};
+/* Payload of the round, as the ledger has it; also into the ledger what was predicted. */
+struct ledger_round site_record_round(struct jsonl *r, struct ledger_book *ledger,
+                                      const struct exchange_round *x,
+                                      const struct site_progress *p);
+/* A step of a trainer that measures nothing else; next_sync: the step of the next round. */
+void site_record_step(struct jsonl *r, const struct exchange_now *n, int64_t next_sync);
+void site_record_stop(struct jsonl *r, int64_t step, const char *reason);
+/* shortage: what counted_short says; "". */
+void site_record_final(struct jsonl *r, int64_t step, const struct outer_state *replica,
+                       const char *shortage);
+/* Number of values of each fragment, for the schedule's predictions. */
+void site_record_sizes(const struct run *run, size_t elements[ROUND_FRAGMENTS_MAX]);
+
+#endif
