@@ -1,7 +1,6 @@
-/* The answers to hello, poll, fetch, report and leave, and the checks before all of them. */
+/* The answers to hello, poll, report and leave. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_identity.h"
@@ -12,146 +11,6 @@ enum {                /* lines of one site in LOG_LIMIT_MS */
        SAID_MAX = 20, /* it is bound, it has left */
        ADOPTED_MAX = 3000
 };
-enum { COMMITTING_RETRY_MS = 1000, NO_MEMORY_RETRY_MS = 1000 };
-static const char no_memory[] = "no memory for it now";
-enum { SNAPSHOTS_HELD = 2 /* of the largest fragment's size, all together */ };
-
-/* ---- who calls ---- */
-
-int aggregator_site(const struct aggregator *a, const char *name)
-{
-    for (unsigned i = 0; i < a->members.count; i++)
-        if (strcmp(a->members.names[i], name) == 0)
-            return (int)i;
-    return -1;
-}
-
-const char *aggregator_revoked(void *self, const char *peer, const struct wire_certificate *c)
-{
-    const struct aggregator *a = self;
-    return a->revocation ? revocation_why(a->revocation, peer, c) : NULL;
-}
-
-bool aggregator_known(void *self, const char *peer)
-{
-    const struct aggregator *a = self;
-    char prefix[3 * WIRE_NAME_MAX];
-    int n = snprintf(prefix, sizeof prefix, "atoll://%s/site/", a->o->run);
-    if (strncmp(peer, prefix, (size_t)n) != 0)
-        return false;
-    bool found = false;
-    for (unsigned i = 0, count = a->members.count; i < count && !found; i++)
-        found = strcmp(a->members.names[i], peer + n) == 0;
-    return found;
-}
-
-/* The refusals that need names; the first that applies. Returns the site or -1. */
-static int caller_check(struct aggregator *a, const char *peer, enum roles_call call,
-                        const struct wire_head *head, enum round_outcome *outcome,
-                        char text[WIRE_TEXT_MAX])
-{
-    char expected[3 * WIRE_NAME_MAX];
-    const char *revoked;
-    snprintf(expected, sizeof expected, "atoll://%s/site/%s", a->o->run, head->site);
-    int site = aggregator_site(a, head->site);
-    if (!roles_may(roles_of(peer, a->o->run), call) || strcmp(peer, expected) != 0) {
-        *outcome = ROUND_DENIED;
-        snprintf(text, WIRE_TEXT_MAX, "the certificate says %s, this call needs %s",
-                 peer && *peer ? peer : "nothing", expected);
-    } else if (site < 0) {
-        *outcome = ROUND_EXCLUDED;
-        snprintf(text, WIRE_TEXT_MAX,
-                 "%s is not one of outer.sites, and no operator has added it: atoll operator "
-                 "roster add %s",
-                 head->site, head->site);
-    } else if ((revoked = aggregator_revoked(a, peer, &head->certificate))) {
-        *outcome = ROUND_EXCLUDED;
-        snprintf(text, WIRE_TEXT_MAX, "%s: %s", peer, revoked);
-    } else if (aggregator_quarantined(a, (unsigned)site)) {
-        *outcome = ROUND_EXCLUDED;
-        aggregator_quarantine_text(a, (unsigned)site, text);
-    } else if (!aggregator_serves_site(a, (unsigned)site)) {
-        *outcome = ROUND_EXCLUDED;
-        snprintf(text, WIRE_TEXT_MAX,
-                 "%s was removed from the roster by an operator, and the rounds that it was in are "
-                 "over: its part in the run has ended. To bring it back: atoll operator roster "
-                 "add %s",
-                 head->site, head->site);
-    } else if (strcmp(head->run, a->o->run) != 0) {
-        *outcome = ROUND_MISMATCH;
-        snprintf(text, WIRE_TEXT_MAX, "run.name: %s here, %s there", a->o->run, head->run);
-    } else if (head->aggregator != a->o->index) {
-        *outcome = ROUND_MISMATCH;
-        snprintf(text, WIRE_TEXT_MAX,
-                 "this is aggregator %u, the call is for %" PRIu32
-                 ": compare the order of site.aggregator "
-                 "with serve.index",
-                 a->o->index, head->aggregator);
-    } else {
-        return site;
-    }
-    return -1;
-}
-
-int aggregator_caller(struct aggregator *a, const char *peer, enum roles_call call,
-                      const struct wire_head *head, enum round_outcome *outcome,
-                      char text[WIRE_TEXT_MAX])
-{
-    int site = caller_check(a, peer, call, head, outcome, text);
-    if (site >= 0 && !digest_equal(&head->config, &a->config)) {
-        *outcome = ROUND_MISMATCH;
-        snprintf(text, WIRE_TEXT_MAX, "other settings than this run's: say hello to learn which");
-        site = -1;
-    } else if (site >= 0 && head->roster_version > a->members.roster.version &&
-               head->epoch >= a->start.epoch) {
-        *outcome = ROUND_MISMATCH;
-        snprintf(text, WIRE_TEXT_MAX, "roster: version %" PRIu32 " here, %" PRIu32 " there",
-                 a->members.roster.version, head->roster_version);
-        site = -1;
-    } else if (site >= 0 && a->members.roster.version > 1 &&
-               head->roster_version < a->members.roster.version && head->epoch == a->start.epoch) {
-        *outcome = ROUND_REBIND;
-        snprintf(text, WIRE_TEXT_MAX, "the roster has changed: say hello");
-        site = -1;
-    }
-    if (site >= 0)
-        aggregator_heard(a, (unsigned)site);
-    return site;
-}
-
-struct round_event aggregator_event(enum round_event_kind kind, unsigned site,
-                                    const struct wire_head *head)
-{
-    return (struct round_event){.kind = kind,
-                                .site = site,
-                                .incarnation = head->incarnation,
-                                .instance = head->instance,
-                                .epoch = head->epoch};
-}
-
-void aggregator_refused(struct aggregator *a, int site, const char *peer, const char *call,
-                        enum round_outcome outcome, const char *text)
-{
-    char quoted[1024], from[256];
-    unsigned repeats;
-    const char *name = round_outcome_name(outcome), *who = peer ? peer : "";
-    aggregator_metrics_refused(a, site, peer, outcome);
-    if (!log_limit_pass(&a->limit, name, who, 1, aggregator_now(a), &repeats))
-        return;
-    const char *caller = log_quote(from, sizeof from, who);
-    const char *why = log_quote(quoted, sizeof quoted, text);
-    if (outcome == ROUND_REBIND) /* a call from before this process: it says hello next */
-        log_event(LOG_INFO, "reconnect", "peer=%s after_s=%.1f cause=%s call=%s repeats=%u", caller,
-                  (double)(site >= 0 ? a->site[site].silent_ms : 0) / 1e3, why, call, repeats);
-    else
-        log_event(LOG_WARN, "refused", "call=%s peer=%s answer=%s repeats=%u why=%s", call, caller,
-                  name, repeats, why);
-}
-
-static void put_text(char out[WIRE_TEXT_MAX], const char *text)
-{
-    snprintf(out, WIRE_TEXT_MAX, "%s", text ? text : "");
-}
 
 /* ---- hello ---- */
 
@@ -170,12 +29,12 @@ static bool hello_config(struct aggregator *a, const struct wire_hello *m,
                  WIRE_MAJOR, m->major);
     } else if (!digest_equal(&d, &m->head.config)) {
         answer->outcome = ROUND_INVALID;
-        put_text(answer->text, "the configuration text is not the one its digest names");
+        aggregator_put_text(answer->text, "the configuration text is not the one its digest names");
     } else if (!digest_equal(&d, &a->config)) {
         answer->outcome = ROUND_MISMATCH;
         /* The site prints it, so "here" is the site. */
         enum err e = config_difference(theirs, a->o->canonical, &scratch, &difference);
-        put_text(answer->text, e == ERR_OK ? difference : "the configuration differs");
+        aggregator_put_text(answer->text, e == ERR_OK ? difference : "the configuration differs");
         if (e == ERR_OK && strstr(difference, "run.initial"))
             snprintf(
                 answer->text, sizeof answer->text,
@@ -195,24 +54,6 @@ static bool hello_config(struct aggregator *a, const struct wire_hello *m,
     }
     arena_free(&scratch);
     return equal;
-}
-
-/* What we keep of a round below ours, for the core to compare. False: there is no memory to look; a
- * site that were told to join would lose its residual. */
-static bool event_past(struct aggregator *a, struct round_event *e)
-{
-    struct manifest m;
-    if (e->round >= a->core.f[e->fragment].round)
-        return true;
-    enum err err = outer_state_manifest(a->replica, e->fragment, e->round - (e->round > 0), &m);
-    e->kept = err == ERR_OK;
-    if (e->kept && e->round > 0) {
-        e->our_parent = manifest_digest(&m);
-        e->our_state = m.state_after;
-    } else if (e->kept) { /* the initial state: the first manifest says what it was */
-        e->our_state = m.state_before;
-    }
-    return err != ERR_MEMORY;
 }
 
 enum { HELLO_REFUSED = 5 };
@@ -253,9 +94,9 @@ static void hello_fragment(struct aggregator *a, unsigned site, const struct wir
         e.round = m->fragments[fragment].round;
         e.parent = m->fragments[fragment].manifest;
         e.state = m->fragments[fragment].state;
-        if (!event_past(a, &e)) {
+        if (!aggregator_event_past(a, &e)) {
             answer->outcome = ROUND_FULL;
-            put_text(answer->text, no_memory);
+            aggregator_put_text(answer->text, AGGREGATOR_NO_MEMORY);
             return;
         }
     }
@@ -271,7 +112,7 @@ static void hello_fragment(struct aggregator *a, unsigned site, const struct wir
                  "fragment %u, round %" PRIu64 " here, %" PRIu64 " there: %s", fragment, u.round,
                  e.round, u.text);
     else
-        put_text(answer->text, NULL);
+        aggregator_put_text(answer->text, NULL);
 }
 
 static void hello_bind(struct aggregator *a, unsigned site, const struct wire_hello *m,
@@ -313,29 +154,30 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
         struct wire_answer failed = {0};
         aggregator_say_failed(a, err, &failed);
         answer->outcome = failed.outcome;
-        put_text(answer->text, failed.text);
+        aggregator_put_text(answer->text, failed.text);
     }
 }
 
 static int hello_site(struct aggregator *a, const char *peer, const struct wire_hello *m,
                       struct wire_hello_answer *answer)
 {
-    int site = caller_check(a, peer, ROLES_HELLO, &m->head, &answer->outcome, answer->text);
+    int site =
+        aggregator_caller_check(a, peer, ROLES_HELLO, &m->head, &answer->outcome, answer->text);
     if (site < 0 || !hello_config(a, m, answer))
         return site;
     if (a->failed == ERR_STALE) { /* it ends in a moment */
         answer->outcome = ROUND_LOST_STATE;
-        put_text(answer->text, a->why);
+        aggregator_put_text(answer->text, a->why);
         return site;
     }
     if (a->failed != ERR_OK) { /* after another call failed, before the process ends */
         answer->outcome = ROUND_FULL;
-        put_text(answer->text, a->why);
+        aggregator_put_text(answer->text, a->why);
         return site;
     }
     if (m->has_state && m->fragment_count != a->core.fragments) {
         answer->outcome = ROUND_INVALID;
-        put_text(answer->text, "other number of fragments than the configuration's");
+        aggregator_put_text(answer->text, "other number of fragments than the configuration's");
         return site;
     }
     aggregator_heard(a, (unsigned)site);
@@ -366,47 +208,6 @@ void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
 
 /* ---- the other calls ---- */
 
-static void say_no_memory(struct wire_answer *answer)
-{
-    answer->outcome = ROUND_FULL;
-    answer->retry_ms = NO_MEMORY_RETRY_MS;
-    put_text(answer->text, no_memory);
-}
-
-int aggregator_call_step(struct aggregator *a, const char *peer, const struct wire_head *head,
-                         enum roles_call call, struct round_event *e, struct wire_answer *answer)
-{
-    enum round_event_kind kind = e->kind;
-    struct round_event given = *e;
-    struct round_update u;
-    memset(answer, 0, sizeof *answer);
-    int site = aggregator_caller(a, peer, call, head, &answer->outcome, answer->text);
-    if (site >= 0 && (given.fragment >= a->core.fragments ||
-                      (given.kind != ROUND_LEAVE && !aggregator_serves(a, given.fragment)))) {
-        answer->outcome = ROUND_INVALID;
-        put_text(answer->text, "no fragment of this aggregator");
-        site = -1;
-    }
-    if (site < 0) {
-        aggregator_refused(a, -1, peer, roles_call_name(call), answer->outcome, answer->text);
-        return -1;
-    }
-    *e = aggregator_event(kind, (unsigned)site, head);
-    e->fragment = given.fragment;
-    e->round = given.round;
-    e->state = given.state;
-    if (kind == ROUND_REPORT && !event_past(a, e)) {
-        say_no_memory(answer);
-        return -1;
-    }
-    aggregator_step(a, e, &u);
-    answer->outcome = u.outcome;
-    answer->round = u.round;
-    answer->final = u.final;
-    put_text(answer->text, u.text);
-    return site;
-}
-
 /* A site that is told that a round is gone takes a snapshot and loses its residual: what cannot be
  * read is read a second time before. */
 static enum err manifest_twice(struct aggregator *a, const struct wire_poll *m,
@@ -434,141 +235,11 @@ void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
         aggregator_masks_poll(a, m->fragment, (unsigned)site, out);
         aggregator_missing(a, m->fragment, answer->text, sizeof answer->text);
     } else if (err == ERR_MEMORY) {
-        say_no_memory(answer);
+        aggregator_say_no_memory(answer);
     } else if (err != ERR_OK) {
         answer->outcome = ROUND_GONE;
-        put_text(answer->text, "older than what is kept: take the snapshot");
+        aggregator_put_text(answer->text, "older than what is kept: take the snapshot");
     }
-}
-
-static struct source *source_find(struct aggregator *a, enum wire_what what, uint32_t fragment,
-                                  uint64_t round)
-{
-    for (struct source *s = a->sources; s; s = s->next)
-        if (s->what == what && s->fragment == fragment && s->round == round)
-            return s;
-    return NULL;
-}
-
-static enum err source_fill(struct aggregator *a, struct source *s)
-{
-    if (s->what == WIRE_AGGREGATE) {
-        enum err e = outer_state_aggregate(a->replica, s->fragment, s->round, &s->map);
-        if (e == ERR_CORRUPT)
-            e = outer_state_aggregate(a->replica, s->fragment, s->round, &s->map);
-        TRY(e);
-        s->data = s->map.data;
-        s->size_bytes = s->map.size_bytes;
-        return ERR_OK;
-    }
-    s->size_bytes = outer_state_snapshot_bytes(a->replica, s->fragment);
-    uint8_t *snapshot = arena_alloc(&s->arena, s->size_bytes);
-    TRY_ALLOC(snapshot);
-    s->data = snapshot;
-    return outer_state_snapshot_write(a->replica, s->fragment, snapshot);
-}
-
-/* Snapshots that are held for slow readers while rounds go on are others each time. */
-static enum err snapshots_limit(const struct aggregator *a, uint32_t fragment)
-{
-    size_t held = 0, largest = 0;
-    for (unsigned f = 0; f < a->core.fragments; f++) {
-        size_t bytes = outer_state_snapshot_bytes(a->replica, f);
-        largest = bytes > largest ? bytes : largest;
-    }
-    for (const struct source *s = a->sources; s; s = s->next)
-        held += s->what == WIRE_SNAPSHOT ? s->size_bytes : 0;
-    return held + outer_state_snapshot_bytes(a->replica, fragment) <= SNAPSHOTS_HELD * largest
-               ? ERR_OK
-               : err_set(ERR_MEMORY, "%zu bytes of snapshots are held for other sites", held);
-}
-
-/* The state's arrays are being copied over. A copy that was made before serves. */
-static bool snapshot_changes(struct aggregator *a, const struct wire_fetch *m)
-{
-    return m->what == WIRE_SNAPSHOT && a->commit.stage == COMMIT_PASSING &&
-           a->commit.fragment == m->fragment && !source_find(a, m->what, m->fragment, m->round);
-}
-
-static enum err source_open(struct aggregator *a, const struct wire_fetch *m, struct source **out)
-{
-    struct source *s = source_find(a, m->what, m->fragment, m->round);
-    if (!s) {
-        s = calloc(1, sizeof *s);
-        if (!s)
-            return err_set(ERR_MEMORY, "no memory for a fetch");
-        *s = (struct source){.what = m->what, .fragment = m->fragment, .round = m->round};
-        enum err e = m->what == WIRE_SNAPSHOT ? snapshots_limit(a, m->fragment) : ERR_OK;
-        if (e == ERR_OK)
-            e = source_fill(a, s);
-        if (e != ERR_OK) {
-            arena_free(&s->arena);
-            free(s);
-            return e;
-        }
-        s->next = a->sources;
-        a->sources = s;
-    }
-    s->readers++;
-    *out = s;
-    return ERR_OK;
-}
-
-void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
-                      struct link_content *out, struct wire_answer *answer)
-{
-    struct aggregator *a = self;
-    struct round_event e = {.kind = ROUND_FETCH, .fragment = m->fragment, .round = m->round};
-    struct source *s = NULL;
-    *out = (struct link_content){0};
-    int site = aggregator_call_step(a, peer, &m->head, ROLES_FETCH, &e, answer);
-    if (site < 0 || answer->outcome != ROUND_NONE)
-        return;
-    bool there = m->what == WIRE_AGGREGATE
-                     ? m->round < answer->round
-                     : m->round == answer->round || source_find(a, m->what, m->fragment, m->round);
-    bool changing = there && snapshot_changes(a, m);
-    enum err err = changing ? ERR_BUSY : there ? source_open(a, m, &s) : ERR_INPUT;
-    if (err == ERR_BUSY) {
-        answer->outcome = ROUND_FULL;
-        answer->retry_ms = COMMITTING_RETRY_MS;
-        put_text(answer->text, "the state is being replaced by the next one");
-    } else if (err == ERR_MEMORY) {
-        say_no_memory(answer);
-    } else if (err != ERR_OK) { /* a damaged one is as good as gone: a snapshot serves as well */
-        answer->outcome = ROUND_GONE;
-        put_text(answer->text,
-                 there ? err_message() : "not what is kept: poll for the present round");
-    } else if (m->offset > s->size_bytes || m->size_bytes > s->size_bytes - m->offset) {
-        aggregator_fetched(a, s);
-        answer->outcome = ROUND_INVALID;
-        put_text(answer->text, "a part behind the end");
-    } else {
-        out->data = s->data;
-        out->size_bytes = s->size_bytes;
-        out->source = s;
-        uint64_t bytes = m->size_bytes ? m->size_bytes : s->size_bytes - m->offset;
-        a->payload_down += bytes;
-        a->site[site].metrics.payload_down += bytes;
-    }
-}
-
-void aggregator_fetched(void *self, void *source)
-{
-    struct aggregator *a = self;
-    struct source *s = source;
-    ASSERT(s->readers > 0);
-    if (--s->readers)
-        return;
-    for (struct source **at = &a->sources; *at; at = &(*at)->next)
-        if (*at == s) {
-            *at = s->next;
-            break;
-        }
-    if (s->what == WIRE_AGGREGATE)
-        a->env->ops->unmap(a->env, &s->map);
-    arena_free(&s->arena);
-    free(s);
 }
 
 void aggregator_report(void *self, const char *peer, const struct wire_report *m,

@@ -387,57 +387,6 @@ static enum err commit_files(struct aggregator *a)
 
 /* ---- after the commit point ---- */
 
-/* The records a restart needs: the epoch, who is in quarantine, the last commit of each fragment,
- * the accepts of the rounds in flight. */
-enum err aggregator_journal_again(struct aggregator *a)
-{
-    struct arena scratch = arena_make(0);
-    size_t n = 0, room = ((size_t)a->core.fragments + 1) * (a->members.count + 4) +
-                         aggregator_organs_records(a, NULL);
-    struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
-    if (keep)
-        keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = a->start.epoch};
-    if (keep)
-        n += aggregator_organs_records(a, keep + n);
-    for (unsigned s = 0; keep && s < a->members.count; s++)
-        if (aggregator_quarantined(a, s))
-            keep[n++] = (struct journal_record){.kind = JOURNAL_QUARANTINE, .site = s, .round = 1};
-    for (unsigned i = 0; keep && i < a->core.fragments; i++) {
-        const struct round_fragment *f = &a->core.f[i];
-        if (f->round)
-            keep[n++] = (struct journal_record){
-                .kind = JOURNAL_COMMIT, .fragment = i, .round = f->round - 1, .digest = f->parent};
-        for (unsigned s = 0; s < a->members.count; s++) {
-            const struct round_entry *e = &f->entries[s];
-            if (e->accepted)
-                keep[n++] = (struct journal_record){.kind = JOURNAL_ACCEPT,
-                                                    .fragment = i,
-                                                    .site = s,
-                                                    .round = f->round,
-                                                    .digest = e->payload,
-                                                    .payload_bytes = e->payload_bytes,
-                                                    .incarnation = e->incarnation,
-                                                    .data_cursor = e->data_cursor,
-                                                    .charged = e->charged,
-                                                    .weight = e->weight,
-                                                    .residual_ratio = e->residual_ratio};
-        }
-        n += aggregator_masks_record(a, i, keep + n);
-        if (a->fragment[i].ordered)
-            keep[n++] = (struct journal_record){.kind = JOURNAL_OPERATOR,
-                                                .fragment = i,
-                                                .round = f->round,
-                                                .digest = a->fragment[i].ordered_by,
-                                                .act = a->fragment[i].rolls_back ? WIRE_ROLLBACK
-                                                                                 : WIRE_ABORT,
-                                                .to = a->fragment[i].rolls_to};
-    }
-    enum err e =
-        keep ? journal_rewrite(&a->journal, keep, n) : ERR_OK; /* no memory: the next time */
-    arena_free(&scratch);
-    return e;
-}
-
 /* The rename decided; a record that finds no room is written by the next recovery. */
 static enum err commit_record(struct aggregator *a, unsigned fragment)
 {

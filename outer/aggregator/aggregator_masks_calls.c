@@ -34,7 +34,7 @@ const char *aggregator_masks_missing(const struct aggregator *a, unsigned fragme
 
 /* ---- the calls ---- */
 
-void aggregator_masks_refuse(struct wire_mask_answer *answer, const char *text)
+static void masks_refuse(struct wire_mask_answer *answer, const char *text)
 {
     aggregator_say(&answer->answer, ROUND_INVALID, "%s", text);
 }
@@ -166,8 +166,7 @@ void aggregator_mask(void *self, const char *peer, const struct wire_mask *m,
     if (site < 0 || answer->answer.outcome != ROUND_NONE)
         return;
     if (!a->masks)
-        aggregator_masks_refuse(answer,
-                                "this run has no secure aggregation (privacy.secure = off)");
+        masks_refuse(answer, "this run has no secure aggregation (privacy.secure = off)");
     else if (m->step == WIRE_MASK_SETUP)
         aggregator_masks_setup(a, (unsigned)site, m, answer);
     else if (m->step == WIRE_MASK_ANNOUNCE)
@@ -177,7 +176,7 @@ void aggregator_mask(void *self, const char *peer, const struct wire_mask *m,
     else if (m->step == WIRE_MASK_REVEAL)
         step_reveal(a, m, answer, (unsigned)site);
     else
-        aggregator_masks_refuse(answer, "no step of secure aggregation");
+        masks_refuse(answer, "no step of secure aggregation");
     enum round_outcome o = answer->answer.outcome;
     if (o == ROUND_INVALID || o == ROUND_DENIED)
         aggregator_refused(a, site, peer, roles_call_name(ROLES_MASK), o, answer->answer.text);

@@ -49,7 +49,4 @@ bool aggregator_masks_unstated(const struct aggregator *a, unsigned fragment, st
 /* U: which sites mask for each other in the round in flight. */
 struct set aggregator_masks_announced(const struct aggregator *a, unsigned fragment);
 
-/* ---- aggregator_masks_calls.c ---- */
-void aggregator_masks_refuse(struct wire_mask_answer *answer, const char *text);
-
 #endif

@@ -365,7 +365,7 @@ static bool statement_take(struct aggregator *a, unsigned site, const struct wir
     if (renews) /* it was added again, and is about to begin the setup that makes its pairs anew */
         return true;
     if (why)
-        aggregator_masks_refuse(answer, why);
+        aggregator_say(&answer->answer, ROUND_INVALID, "%s", why);
     if (why || !statement_keep(a, &s, &answer->answer))
         return false;
     memcpy(to->statement, m->body, sizeof to->statement);

@@ -5,6 +5,14 @@
 #include <string.h>
 #include "outer/aggregator/aggregator_state.h"
 
+int aggregator_site(const struct aggregator *a, const char *name)
+{
+    for (unsigned i = 0; i < a->members.count; i++)
+        if (strcmp(a->members.names[i], name) == 0)
+            return (int)i;
+    return -1;
+}
+
 void aggregator_members_begin(struct aggregator *a)
 {
     struct aggregator_members *m = &a->members;

@@ -12,17 +12,6 @@ enum { ACTS_MAX = 16 }; /* lines of one operator and act in a window of the limi
 
 /* ---- status ---- */
 
-const char *aggregator_site_state(const struct aggregator *a, unsigned site)
-{
-    const struct aggregator_site *s = &a->site[site];
-    return !aggregator_serves_site(a, site)  ? "removed"
-           : aggregator_quarantined(a, site) ? "quarantine"
-           : s->finished                     ? "finished"
-           : s->status.left                  ? "left"
-           : a->core.s[site].bound           ? "bound"
-                                             : "away";
-}
-
 static void status_site(const struct aggregator *a, unsigned site, struct aggregator_text *t)
 {
     const struct aggregator_site *s = &a->site[site];

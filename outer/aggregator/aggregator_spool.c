@@ -10,7 +10,7 @@
 #include "outer/aggregator/aggregator_masks.h"
 #include "outer/protocol/mutant.h"
 
-enum { STREAMS_PER_FRAGMENT = 2, FULL_RETRY_MS = 5000, BUSY_RETRY_MS = 500 };
+enum { STREAMS_PER_FRAGMENT = 2, BUSY_RETRY_MS = 500 };
 
 void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round,
                            const struct digest *payload, char out[AGGREGATOR_PATH_MAX])
@@ -155,18 +155,6 @@ static void say_quarantine(const struct aggregator *a, const struct upload *up,
 {
     answer->outcome = ROUND_EXCLUDED;
     aggregator_quarantine_text(a, up->site, answer->text);
-}
-
-void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer)
-{
-    char quoted[512];
-    aggregator_say(answer, ROUND_FULL, "%s", err_message());
-    answer->retry_ms = FULL_RETRY_MS;
-    if (e == ERR_FULL || e == ERR_MEMORY)
-        log_event(LOG_ERROR, e == ERR_FULL ? "disk_full" : "no_memory", "retry_ms=%d why=%s",
-                  FULL_RETRY_MS, log_quote(quoted, sizeof quoted, err_message()));
-    else
-        aggregator_halt(a, e);
 }
 
 /* ---- offer ---- */
@@ -386,7 +374,7 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
     }
     if (a->site[site].streams >= STREAMS_PER_FRAGMENT * a->core.fragments) {
         aggregator_say(answer, ROUND_FULL, "too many open streams of this site");
-        answer->retry_ms = FULL_RETRY_MS;
+        answer->retry_ms = AGGREGATOR_FULL_RETRY_MS;
         return;
     }
     if (upload_busy(a, (unsigned)site, m)) {

@@ -3,23 +3,31 @@
 /* Inside the aggregator: what its files share. Which members of struct aggregator each of them
  * writes, and what it does:
  *
- *   aggregator.c: env, replica, o, config, core, journal, start, site, limit, touched,
- *       fragment, revocation, wake_ms, failed, why, mutex, shown. Opens, recovers, works and tells.
+ *   aggregator.c: env, replica, o, config, start, site, limit, touched, revocation, mutex.
+ *       Opens, works, closes.
  *   aggregator_answer.c: none. Words answers.
- *   aggregator_calls.c: site, limit, sources, payload_down. Hello, poll, fetch, report, leave.
+ *   aggregator_caller.c: limit. The checks before every call.
+ *   aggregator_calls.c: site, limit. Hello, poll, report, leave.
  *   aggregator_claim.c: none. The settings that the directory began with.
  *   aggregator_commit.c: journal, fragment, commit. Closes rounds, beside the calls.
+ *   aggregator_core.c: core, fragment, site, touched, wake_ms, failed, why. Events of the core.
+ *   aggregator_fetch.c: site, sources, payload_down. What sites fetch.
  *   aggregator_identity.c: identity. Signs, and checks what is signed.
+ *   aggregator_journal.c: journal. Small files, written anew.
  *   aggregator_masks.c: core, journal, masks. Sums masked contributions.
  *   aggregator_masks_calls.c: fragment. What sites ask and say for it.
  *   aggregator_masks_setup.c: core, limit. Passes on their public keys.
  *   aggregator_members.c: members, core, site, touched. Which sites rounds have.
  *   aggregator_metrics.c: site. Counts by site.
- *   aggregator_notice.c: fragment, end. Who is missing.
+ *   aggregator_missing.c: none. Names of the sites that are waited for.
+ *   aggregator_notice.c: fragment, end. Who is missing, in the log.
  *   aggregator_operate.c: journal, limit, fragment. Answers an operator.
  *   aggregator_organs.c: none. Calls the organs.
  *   aggregator_quarantine.c: journal, site, limit, touched. Keeps sites out.
+ *   aggregator_recover.c: core, journal, start, fragment. Reads the directory at a start.
  *   aggregator_scrub.c: scrub, mutex. Has damaged files made again.
+ *   aggregator_shown.c: site, touched, mutex, shown. What other threads see.
+ *   aggregator_sites.c: site. Which sites have the last state.
  *   aggregator_spool.c: journal, site, uploads, payload_up. Takes contributions.
  *
  * Of the organs, roster writes the journal, and amend the journal and the core.
@@ -44,7 +52,8 @@
 #define AGGREGATOR_IDENTITIES "identities" /* keys that sites sign with, as seen first */
 #define AGGREGATOR_SETUP      "setup"      /* secure aggregation: of pair keys, the newest one */
 #define AGGREGATOR_STALE      "stale" /* a site proved that this directory is old: never served */
-enum { AGGREGATOR_PATH_MAX = INTAKE_PATH_MAX };
+#define AGGREGATOR_NO_MEMORY  "no memory for it now"
+enum { AGGREGATOR_PATH_MAX = INTAKE_PATH_MAX, AGGREGATOR_FULL_RETRY_MS = 5000 };
 
 /* RECEIVING -> VERIFYING or SUPERSEDED; both end with the upload. */
 enum upload_state {
@@ -200,32 +209,66 @@ struct aggregator {
     struct aggregator_shown shown;
 };
 
-/* ---- aggregator.c ---- */
+/* ---- aggregator_core.c ---- */
 uint64_t aggregator_now(const struct aggregator *a);
-/* The site was heard of just now. */
-void aggregator_heard(struct aggregator *a, unsigned site);
-/* One event through the core: remembers seals and halts, logs the trace. The event's time is set
- * here. */
-void aggregator_step(struct aggregator *a, struct round_event *e, struct round_update *u);
-/* Journal, epoch, identities or `begun`, written anew, from memory. */
-enum err aggregator_file_again(struct aggregator *a, const char *path) MUST;
-void aggregator_halt(struct aggregator *a, enum err e); /* keeps this thread's sentence */
 bool aggregator_serves(const struct aggregator *a, unsigned fragment);
 uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment);
 /* All rounds of all fragments are. */
 bool aggregator_last_committed(const struct aggregator *a);
-/* Then: the end waits for this site, which has not confirmed the last one. */
+void aggregator_halt(struct aggregator *a, enum err e); /* keeps this thread's sentence */
+/* One event through the core: remembers seals and halts, logs the trace. The event's time is set
+ * here. */
+void aggregator_step(struct aggregator *a, struct round_event *e, struct round_update *u);
+struct round_event aggregator_event(enum round_event_kind kind, unsigned site,
+                                    const struct wire_head *head);
+/* The site was heard of just now. */
+void aggregator_heard(struct aggregator *a, unsigned site);
+/* A disk that is full and a lack of memory are answered `full`: the site tries again. Any other
+ * error halts this process. */
+void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer);
+
+/* ---- aggregator_sites.c ---- */
+const char *aggregator_site_state(const struct aggregator *a, unsigned site); /* "bound", "away" */
+/* All rounds are committed: the end waits for this site, which has not confirmed the last one. */
 bool aggregator_owes_report(const struct aggregator *a, unsigned site);
+bool aggregator_all_done(const struct aggregator *a); /* and no site owes a report */
 /* After what a site said: has it all of it now? Durable before it is answered, so that a restart
  * after the end does not wait for sites that are gone. */
 enum err aggregator_finished(struct aggregator *a, unsigned site) MUST;
+enum err aggregator_finished_read(struct aggregator *a) MUST; /* at a start */
 
-/* ---- aggregator_notice.c ---- */
+/* ---- aggregator_shown.c ---- */
+void aggregator_show(struct aggregator *a); /* under the lock of the service, after each work() */
+
+/* ---- aggregator_journal.c ---- */
+struct journal_head { /* where a process that ended in order has left the journal */
+    uint64_t number;  /* of the next record */
+    struct digest last;
+};
+/* Written anew, from memory: the records that a restart needs, which are the epoch, who is in
+ * quarantine, the last commit of each fragment, the accepts of the rounds in flight. */
+enum err aggregator_journal_again(struct aggregator *a) MUST;
+enum err aggregator_epoch_again(struct aggregator *a) MUST;
+/* The number in the file; ERR_INPUT: there is none. */
+enum err aggregator_epoch_read(struct aggregator *a, uint64_t *number) MUST;
+/* Journal, epoch, identities or `begun`, written anew, from memory. */
+enum err aggregator_file_again(struct aggregator *a, const char *path) MUST;
+enum err aggregator_ended_write(struct aggregator *a) MUST;
+/* Empty, of a former program, or damaged: it says nothing of the journal. */
+enum err aggregator_ended_read(struct aggregator *a, struct journal_head *h) MUST;
+
+/* ---- aggregator_recover.c ---- */
+/* The end of the process before to the beginning of this one; store_begin last. */
+enum err aggregator_recover(struct aggregator *a, struct arena *perm) MUST;
+
+/* ---- aggregator_missing.c ---- */
 /* The sites that the round in flight waits for, and what for. */
 struct set aggregator_missing_of(const struct aggregator *a, unsigned fragment, const char **owes);
 /* "b, c": their names; returns how many. */
 unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char *out,
                             size_t size_bytes);
+
+/* ---- aggregator_notice.c ---- */
 /* The first contribution of a round counted: the others wait from now on. */
 void aggregator_notice_begin(struct aggregator *a, unsigned fragment, uint64_t now_ms);
 /* Writes the lines that are due; returns when the next one is. */
@@ -236,15 +279,16 @@ uint64_t aggregator_notice(struct aggregator *a, uint64_t now_ms);
  * written again. ERR_MISMATCH: other settings. */
 enum err aggregator_claim_again(struct aggregator *a) MUST;
 
-/* ---- aggregator_calls.c ---- */
-/* Certificate, roster, revocation, run, configuration. The site's index, or -1 with the refusal in
- * *outcome and text. */
+/* ---- aggregator_caller.c ---- */
+/* The refusals that need names, the first that applies: certificate, roster, revocation, run. The
+ * site's index, or -1 with the refusal in *outcome and text. */
+int aggregator_caller_check(struct aggregator *a, const char *peer, enum roles_call call,
+                            const struct wire_head *head, enum round_outcome *outcome,
+                            char text[WIRE_TEXT_MAX]);
+/* The same, and the configuration and the roster's version: of every call but hello. */
 int aggregator_caller(struct aggregator *a, const char *peer, enum roles_call call,
                       const struct wire_head *head, enum round_outcome *outcome,
                       char text[WIRE_TEXT_MAX]);
-int aggregator_site(const struct aggregator *a, const char *name); /* its index; -1: no site */
-struct round_event aggregator_event(enum round_event_kind kind, unsigned site,
-                                    const struct wire_head *head);
 /* A refusal is logged once in LOG_LIMIT_MS for the same caller and outcome, with the number of
  * those that were not logged since. site: -1 when the caller is none. */
 void aggregator_refused(struct aggregator *a, int site, const char *peer, const char *call,
@@ -252,21 +296,28 @@ void aggregator_refused(struct aggregator *a, int site, const char *peer, const 
 bool aggregator_known(void *self, const char *peer); /* without the lock: names are never changed */
 /* Why the caller is refused; NULL: it is not. Without the lock. */
 const char *aggregator_revoked(void *self, const char *peer, const struct wire_certificate *c);
+/* What we keep of a round below ours, for the core to compare. False: there is no memory to look; a
+ * site that were told to join would lose its residual. */
+bool aggregator_event_past(struct aggregator *a, struct round_event *e);
 /* Caller and core for one call about one fragment; what the core says lands in the answer. The
  * site's index; -1: refused. */
 int aggregator_call_step(struct aggregator *a, const char *peer, const struct wire_head *head,
                          enum roles_call call, struct round_event *e, struct wire_answer *answer);
+
+/* ---- aggregator_calls.c ---- */
 void aggregator_hello(void *self, const char *peer, const struct wire_hello *m,
                       struct wire_hello_answer *answer);
 void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
                      struct wire_poll_answer *answer);
-void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
-                      struct link_content *out, struct wire_answer *answer);
-void aggregator_fetched(void *self, void *source);
 void aggregator_report(void *self, const char *peer, const struct wire_report *m,
                        struct wire_answer *answer);
 void aggregator_leave(void *self, const char *peer, const struct wire_leave *m,
                       struct wire_answer *answer);
+
+/* ---- aggregator_fetch.c ---- */
+void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
+                      struct link_content *out, struct wire_answer *answer);
+void aggregator_fetched(void *self, void *source);
 
 /* ---- aggregator_spool.c ---- */
 void aggregator_offer(void *self, const char *peer, const struct wire_contribution *m,
@@ -291,9 +342,6 @@ enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t
 bool aggregator_spool_verifying(const struct aggregator *a, unsigned fragment, uint64_t round);
 /* The same without a look at uploads; without the lock. */
 enum err aggregator_spool_remove(struct aggregator *a, unsigned fragment, uint64_t round) MUST;
-/* A disk that is full and a lack of memory are answered `full`: the site tries again. Any other
- * error halts this process. */
-void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer);
 /* Removes spool directories of rounds that are over, but for the last round's where it may be
  * encoded again; and, unless the process before `ended` in good order, what had arrived in part: it
  * may be in memory alone, and no fsync would say so. */
@@ -302,6 +350,8 @@ enum err aggregator_spool_sweep(struct aggregator *a, bool ended) MUST;
 /* ---- aggregator_answer.c ---- */
 void aggregator_say(struct wire_answer *answer, enum round_outcome outcome, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+void aggregator_put_text(char out[WIRE_TEXT_MAX], const char *text); /* text NULL: none */
+void aggregator_say_no_memory(struct wire_answer *answer);           /* the site tries again */
 struct aggregator_text { /* of several parts, as far as there is room */
     char *out;
     size_t used, size;
@@ -326,7 +376,8 @@ void aggregator_quarantine_restore(struct aggregator *a, const struct journal_re
 enum err aggregator_quarantine_again(struct aggregator *a) MUST;
 
 /* ---- aggregator_members.c ---- */
-void aggregator_members_begin(struct aggregator *a); /* version 1: outer.sites */
+int aggregator_site(const struct aggregator *a, const char *name); /* its index; -1: no site */
+void aggregator_members_begin(struct aggregator *a);               /* version 1: outer.sites */
 /* A change of the roster, or of who was in it before (r->to 0), whose record is durable. */
 void aggregator_members_change(struct aggregator *a, const struct journal_record *r,
                                const uint64_t *first);
@@ -347,9 +398,6 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
 enum roles_call aggregator_act_call(enum wire_act act);
 /* An OPERATOR record of the round in flight: its act is still to be carried out. */
 void aggregator_order_restore(struct aggregator *a, const struct journal_record *r);
-
-/* What of a status: "bound", "away", ... */
-const char *aggregator_site_state(const struct aggregator *a, unsigned site);
 
 /* ---- aggregator_metrics.c ---- */
 /* The call was answered so. site: -1: the site that the certificate `peer` names, if there is one.
@@ -399,7 +447,6 @@ void aggregator_commit_later(struct aggregator *a, unsigned fragment, enum err e
 /* This accepted contribution of a round that is not sealed is no longer stored: what is left of its
  * file goes, and the site sends it again. */
 enum err aggregator_payload_again(struct aggregator *a, unsigned fragment, unsigned site) MUST;
-enum err aggregator_journal_again(struct aggregator *a) MUST; /* written anew, from memory */
 /* Space for one more state, given back when a commit finds the disk full. */
 enum err aggregator_reserve(struct aggregator *a) MUST;
 

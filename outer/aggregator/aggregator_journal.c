@@ -1,0 +1,133 @@
+/* The aggregator's own small files, written from memory: the journal anew, the epoch, and what a
+ * process that ends in order says of the journal. */
+#include <string.h>
+#include "outer/aggregator/aggregator_identity.h"
+#include "outer/aggregator/aggregator_masks.h"
+
+enum err aggregator_journal_again(struct aggregator *a)
+{
+    struct arena scratch = arena_make(0);
+    size_t n = 0, room = ((size_t)a->core.fragments + 1) * (a->members.count + 4) +
+                         aggregator_organs_records(a, NULL);
+    struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
+    if (keep)
+        keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = a->start.epoch};
+    if (keep)
+        n += aggregator_organs_records(a, keep + n);
+    for (unsigned s = 0; keep && s < a->members.count; s++)
+        if (aggregator_quarantined(a, s))
+            keep[n++] = (struct journal_record){.kind = JOURNAL_QUARANTINE, .site = s, .round = 1};
+    for (unsigned i = 0; keep && i < a->core.fragments; i++) {
+        const struct round_fragment *f = &a->core.f[i];
+        if (f->round)
+            keep[n++] = (struct journal_record){
+                .kind = JOURNAL_COMMIT, .fragment = i, .round = f->round - 1, .digest = f->parent};
+        for (unsigned s = 0; s < a->members.count; s++) {
+            const struct round_entry *e = &f->entries[s];
+            if (e->accepted)
+                keep[n++] = (struct journal_record){.kind = JOURNAL_ACCEPT,
+                                                    .fragment = i,
+                                                    .site = s,
+                                                    .round = f->round,
+                                                    .digest = e->payload,
+                                                    .payload_bytes = e->payload_bytes,
+                                                    .incarnation = e->incarnation,
+                                                    .data_cursor = e->data_cursor,
+                                                    .charged = e->charged,
+                                                    .weight = e->weight,
+                                                    .residual_ratio = e->residual_ratio};
+        }
+        n += aggregator_masks_record(a, i, keep + n);
+        if (a->fragment[i].ordered)
+            keep[n++] = (struct journal_record){.kind = JOURNAL_OPERATOR,
+                                                .fragment = i,
+                                                .round = f->round,
+                                                .digest = a->fragment[i].ordered_by,
+                                                .act = a->fragment[i].rolls_back ? WIRE_ROLLBACK
+                                                                                 : WIRE_ABORT,
+                                                .to = a->fragment[i].rolls_to};
+    }
+    enum err e =
+        keep ? journal_rewrite(&a->journal, keep, n) : ERR_OK; /* no memory: the next time */
+    arena_free(&scratch);
+    return e;
+}
+
+struct epoch { /* the file */
+    uint64_t number, instance;
+};
+
+static void epoch_fields(struct record_cursor *c, void *self)
+{
+    struct epoch *e = self;
+    record_u64(c, &e->number);
+    record_u64(c, &e->instance);
+}
+
+static enum err epoch_write(struct env *w, struct epoch e)
+{
+    struct record_form form = {"epoch", epoch_fields, &e};
+    return store_write(w, AGGREGATOR_EPOCH, &form, NULL, 0);
+}
+
+enum err aggregator_epoch_write(struct env *w, uint64_t epoch)
+{
+    return epoch_write(w, (struct epoch){.number = epoch});
+}
+
+enum err aggregator_epoch_again(struct aggregator *a)
+{
+    return epoch_write(a->env, (struct epoch){a->start.epoch, a->start.instance});
+}
+
+enum err aggregator_epoch_read(struct aggregator *a, uint64_t *number)
+{
+    struct arena scratch = arena_make(0);
+    struct epoch found = {0};
+    struct record_form form = {"epoch", epoch_fields, &found};
+    struct record r;
+    enum err e = store_read(a->env, AGGREGATOR_EPOCH, &form, 0, &r, &scratch);
+    arena_free(&scratch);
+    *number = found.number;
+    return e;
+}
+
+enum err aggregator_file_again(struct aggregator *a, const char *path)
+{
+    if (strcmp(path, AGGREGATOR_JOURNAL) == 0)
+        return aggregator_journal_again(a);
+    if (strcmp(path, AGGREGATOR_EPOCH) == 0)
+        return aggregator_epoch_again(a);
+    if (strcmp(path, AGGREGATOR_IDENTITIES) == 0)
+        return aggregator_identities_again(a);
+    return store_begin_again(a->env);
+}
+
+static void ended_fields(struct record_cursor *c, void *self)
+{
+    struct journal_head *h = self;
+    record_u64(c, &h->number);
+    record_digest(c, &h->last);
+}
+
+enum err aggregator_ended_write(struct aggregator *a)
+{
+    struct journal_head h = {a->journal.sequence, a->journal.last};
+    struct record_form form = {"ended", ended_fields, &h};
+    return store_write(a->env, AGGREGATOR_ENDED, &form, NULL, 0);
+}
+
+enum err aggregator_ended_read(struct aggregator *a, struct journal_head *h)
+{
+    struct arena scratch = arena_make(0);
+    struct record_form form = {"ended", ended_fields, h};
+    struct record r;
+    enum err e = store_read(a->env, AGGREGATOR_ENDED, &form, 0, &r, &scratch);
+    arena_free(&scratch);
+    if (e != ERR_OK)
+        *h = (struct journal_head){0};
+    if (e != ERR_INPUT && e != ERR_CORRUPT && e != ERR_MISMATCH)
+        return e;
+    err_clear();
+    return ERR_OK;
+}
