@@ -7,7 +7,6 @@
 #include "outer/aggregator/aggregator_masks.h"
 #include "outer/aggregator/aggregator_scrub.h"
 #include "outer/aggregator/aggregator_state.h"
-#include "outer/config/identity.h"
 
 uint64_t aggregator_final(const struct aggregator *a, unsigned fragment)
 {
@@ -19,12 +18,12 @@ uint64_t aggregator_final(const struct aggregator *a, unsigned fragment)
 static uint64_t commit_pending(struct aggregator *a, uint64_t now_ms)
 {
     uint64_t wake_ms = UINT64_MAX;
-    for (unsigned i = 0; i < a->core.fragments && a->failed == ERR_OK; i++) {
+    for (unsigned i = 0; i < a->core.fragments && a->state.failed == ERR_OK; i++) {
         struct aggregator_fragment *f = &a->fragment[i];
         bool ready = true;
         if (!f->sealed)
             continue;
-        if (now_ms >= f->retry_ms && a->commit.stage == COMMIT_IDLE) {
+        if (now_ms >= f->retry_ms && aggregator_commit_idle(a)) {
             enum err e = aggregator_masks_ready(a, i, &ready);
             if (e == ERR_OK && ready)
                 e = aggregator_organs_sealed(a, i);
@@ -59,18 +58,18 @@ static uint64_t aggregator_work(void *self, bool *stop)
         struct round_update u;
         now_ms = aggregator_now(a);
         aggregator_step(a, &tick, &u);
-    } while (a->failed == ERR_OK && !any_sealed(a, now_ms) && a->wake_ms <= now_ms);
+    } while (a->state.failed == ERR_OK && !any_sealed(a, now_ms) && a->state.wake_ms <= now_ms);
     e = aggregator_organs_work(a);
     if (e != ERR_OK)
         aggregator_halt(a, e);
     aggregator_scrub_work(a);
     wake_ms = commit_pending(a, now_ms);
     uint64_t notice_ms = aggregator_notice(a, now_ms);
-    log_limit_flush(&a->limit, now_ms);
-    wake_ms = a->wake_ms < wake_ms ? a->wake_ms : wake_ms;
+    aggregator_lines_flush(a, now_ms);
+    wake_ms = a->state.wake_ms < wake_ms ? a->state.wake_ms : wake_ms;
     wake_ms = notice_ms < wake_ms ? notice_ms : wake_ms;
     aggregator_show(a);
-    *stop = a->failed != ERR_OK;
+    *stop = a->state.failed != ERR_OK;
     return wake_ms;
 }
 
@@ -100,6 +99,21 @@ struct link_service aggregator_service(struct aggregator *a)
     };
 }
 
+/* Empty: what a directory says of them is read in aggregator_recover. */
+static enum err parts_open(struct aggregator_parts *p, const struct aggregator_options *o,
+                           struct arena *perm)
+{
+    TRY(aggregator_commit_open(&p->commit, perm));
+    TRY(aggregator_spool_open(&p->spool, perm));
+    TRY(aggregator_fetch_open(&p->fetches, perm));
+    TRY(aggregator_quarantine_open(&p->quarantine, perm));
+    TRY(aggregator_metrics_open(&p->metrics, perm));
+    TRY(aggregator_notice_open(&p->notice, perm));
+    if (o->signer)
+        TRY(aggregator_identity_open(&p->identity, perm));
+    return o->masks.on ? aggregator_masks_open(&p->masks, perm) : ERR_OK;
+}
+
 enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_state *m,
                          const struct aggregator_options *o, struct arena *perm)
 {
@@ -114,21 +128,19 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     TRY_ALLOC(kept);
     *kept = *o;
     a->o = kept;
-    a->start.opened_ms = aggregator_now(a);
-    a->config = identity_digest(o->canonical);
+    TRY(aggregator_core_open(a, perm));
+    TRY(parts_open(&a->part, o, perm));
     aggregator_members_begin(a);
-    a->limit.count = LOG_LIMIT_KEYS_MIN + 16 * o->site_count;
-    TRY_ALLOC(a->limit.keys = arena_array(perm, a->limit.count, sizeof *a->limit.keys));
     for (unsigned i = 0; i < o->site_count; i++) {
         a->site[i].status.loss = a->site[i].status.tokens_per_second = NAN;
-        set_put(&a->touched, i, true);
+        aggregator_touch(a, i);
     }
     TRY(aggregator_recover(a, perm));
-    if (a->failed != ERR_OK)
-        return a->failed;
+    if (a->state.failed != ERR_OK)
+        return a->state.failed;
     if (o->revoked_path)
-        TRY(revocation_open(&a->revocation, o->revoked_path, o->revoked_copy));
-    pthread_mutex_init(&a->mutex, NULL);
+        TRY(revocation_open(&a->part.revocation, o->revoked_path, o->revoked_copy));
+    TRY(aggregator_shown_open(&a->part.shown, perm));
     aggregator_show(a);
     log_event(LOG_INFO, "aggregator",
               "run=%s epoch=%" PRIu64 " mode=%s sites=%u fragments=%u quorum=%u", o->run,
@@ -138,26 +150,22 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
         log_event(LOG_INFO, "roster", "version=%u sites=%u", a->members.roster.version,
                   set_count(&a->members.roster.members));
     *out = a;
-    return aggregator_scrub_open(a, perm);
+    return aggregator_scrub_open(&a->part.scrub, a, perm);
 }
 
 void aggregator_close(struct aggregator *a)
 {
     if (!a)
         return;
-    struct wire_answer ignored;
-    aggregator_scrub_close(a);
-    while (a->uploads)
-        aggregator_finish(a, a->uploads, false, &ignored);
-    while (a->sources) {
-        a->sources->readers = 1;
-        aggregator_fetched(a, a->sources);
-    }
+    aggregator_scrub_close(a->part.scrub);
+    a->part.scrub = NULL;
+    aggregator_spool_close(a);
+    aggregator_fetch_close(a);
     aggregator_commit_close(a);
     aggregator_masks_close(a);
     /* Without it the next start only asks for more bytes again. */
-    if (a->failed == ERR_OK && aggregator_ended_write(a) != ERR_OK)
+    if (a->state.failed == ERR_OK && aggregator_ended_write(a) != ERR_OK)
         err_clear();
-    revocation_close(a->revocation);
-    pthread_mutex_destroy(&a->mutex);
+    revocation_close(a->part.revocation);
+    aggregator_shown_close(a->part.shown);
 }

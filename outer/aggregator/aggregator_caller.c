@@ -9,7 +9,7 @@
 const char *aggregator_revoked(void *self, const char *peer, const struct wire_certificate *c)
 {
     const struct aggregator *a = self;
-    return a->revocation ? revocation_why(a->revocation, peer, c) : NULL;
+    return a->part.revocation ? revocation_why(a->part.revocation, peer, c) : NULL;
 }
 
 bool aggregator_known(void *self, const char *peer)
@@ -77,7 +77,7 @@ int aggregator_caller(struct aggregator *a, const char *peer, enum roles_call ca
                       char text[WIRE_TEXT_MAX])
 {
     int site = aggregator_caller_check(a, peer, call, head, outcome, text);
-    if (site >= 0 && !digest_equal(&head->config, &a->config)) {
+    if (site >= 0 && !digest_equal(&head->config, &a->start.config)) {
         *outcome = ROUND_MISMATCH;
         snprintf(text, WIRE_TEXT_MAX, "other settings than this run's: say hello to learn which");
         site = -1;
@@ -105,7 +105,7 @@ void aggregator_refused(struct aggregator *a, int site, const char *peer, const 
     unsigned repeats;
     const char *name = round_outcome_name(outcome), *who = peer ? peer : "";
     aggregator_metrics_refused(a, site, peer, outcome);
-    if (!log_limit_pass(&a->limit, name, who, 1, aggregator_now(a), &repeats))
+    if (!aggregator_line_passes(a, name, who, 1, &repeats))
         return;
     const char *caller = log_quote(from, sizeof from, who);
     const char *why = log_quote(quoted, sizeof quoted, text);

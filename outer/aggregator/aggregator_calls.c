@@ -30,7 +30,7 @@ static bool hello_config(struct aggregator *a, const struct wire_hello *m,
     } else if (!digest_equal(&d, &m->head.config)) {
         answer->outcome = ROUND_INVALID;
         aggregator_put_text(answer->text, "the configuration text is not the one its digest names");
-    } else if (!digest_equal(&d, &a->config)) {
+    } else if (!digest_equal(&d, &a->start.config)) {
         answer->outcome = ROUND_MISMATCH;
         /* The site prints it, so "here" is the site. */
         enum err e = config_difference(theirs, a->o->canonical, &scratch, &difference);
@@ -144,8 +144,7 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
             to->accepted = f->entries[site].payload;
     }
     aggregator_organs_bound(a, site, answer);
-    if (log_limit_pass(&a->limit, "site_bound", a->members.names[site], SAID_MAX, aggregator_now(a),
-                       &repeats))
+    if (aggregator_line_passes(a, "site_bound", a->members.names[site], SAID_MAX, &repeats))
         log_event(again ? LOG_DEBUG : LOG_INFO, "site_bound",
                   "site=%s incarnation=%" PRIu64 " answer=%s", a->members.names[site],
                   m->head.incarnation, round_outcome_name(answer->outcome));
@@ -165,14 +164,14 @@ static int hello_site(struct aggregator *a, const char *peer, const struct wire_
         aggregator_caller_check(a, peer, ROLES_HELLO, &m->head, &answer->outcome, answer->text);
     if (site < 0 || !hello_config(a, m, answer))
         return site;
-    if (a->failed == ERR_STALE) { /* it ends in a moment */
+    if (a->state.failed == ERR_STALE) { /* it ends in a moment */
         answer->outcome = ROUND_LOST_STATE;
-        aggregator_put_text(answer->text, a->why);
+        aggregator_put_text(answer->text, a->state.why);
         return site;
     }
-    if (a->failed != ERR_OK) { /* after another call failed, before the process ends */
+    if (a->state.failed != ERR_OK) { /* after another call failed, before the process ends */
         answer->outcome = ROUND_FULL;
-        aggregator_put_text(answer->text, a->why);
+        aggregator_put_text(answer->text, a->state.why);
         return site;
     }
     if (m->has_state && m->fragment_count != a->core.fragments) {
@@ -184,7 +183,7 @@ static int hello_site(struct aggregator *a, const char *peer, const struct wire_
     if (!aggregator_identify(a, (unsigned)site, m, answer))
         return site;
     aggregator_masks_hello(a, (unsigned)site, m);
-    for (unsigned i = 0; i < a->core.fragments && a->failed == ERR_OK; i++)
+    for (unsigned i = 0; i < a->core.fragments && a->state.failed == ERR_OK; i++)
         if (aggregator_serves(a, i))
             hello_fragment(a, (unsigned)site, m, i, answer);
     if (hello_weight(answer->outcome) < HELLO_REFUSED)
@@ -265,8 +264,7 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
     s->tokens = m->tokens;
     s->bytes_up = m->bytes_up;
     s->bytes_down = m->bytes_down;
-    if (!log_limit_pass(&a->limit, "adopted", a->members.names[site], ADOPTED_MAX,
-                        aggregator_now(a), &repeats))
+    if (!aggregator_line_passes(a, "adopted", a->members.names[site], ADOPTED_MAX, &repeats))
         return;
     if (a->o->adopted)
         a->o->adopted(a->o->self, (unsigned)site, m);
@@ -289,8 +287,7 @@ void aggregator_leave(void *self, const char *peer, const struct wire_leave *m,
     if (site < 0 || answer->outcome != ROUND_CURRENT)
         return;
     a->site[site].status.left = true;
-    if (log_limit_pass(&a->limit, "site_left", a->members.names[site], SAID_MAX, aggregator_now(a),
-                       &repeats))
+    if (aggregator_line_passes(a, "site_left", a->members.names[site], SAID_MAX, &repeats))
         log_event(LOG_INFO, "site_left", "site=%s why=%s", a->members.names[site],
                   log_quote(quoted, sizeof quoted, m->text));
 }

@@ -18,6 +18,64 @@ enum {
     RESERVE_SLACK_BYTES = 1 << 17 /* headers, manifest, CURRENT, journal records, whole blocks */
 };
 
+/* Of the one commit in flight. The work of all but IDLE is done by aggregator_commit_outside
+ * without the lock; the stage changes under it. */
+enum commit_stage {
+    COMMIT_IDLE,
+    COMMIT_MAKING,   /* sum, outer step, files of the next state. An operator's act still changes
+                        what is committed: then it is made anew */
+    COMMIT_PASSING,  /* CURRENT; the state's arrays are copied */
+    COMMIT_CLEARING, /* committed: the spool of the round goes */
+    COMMIT_BESIDE    /* no commit: other work in its place */
+};
+struct aggregate { /* of the round that is being closed */
+    struct arena arena;
+    uint8_t *made;       /* in memory: as long as the model, however many the sites are */
+    struct file_map map; /* or in its file already: a gathered one is as long as all
+                            contributions together */
+    const uint8_t *data;
+    size_t size_bytes;
+};
+struct aggregator_commit {
+    enum commit_stage stage;
+    const struct aggregator_beside *beside; /* COMMIT_BESIDE */
+    unsigned fragment;
+    struct set set; /* as it was sealed, and what an operator wanted, when the commit began */
+    bool ordered, rolls_back;
+    struct digest ordered_by;
+    uint64_t rolls_to;
+    struct manifest manifest, none; /* none: with nobody in it */
+    struct aggregate aggregate;
+    bool done;     /* the work of the stage is */
+    bool spent;    /* the reserve is */
+    bool drops[2]; /* the spool of the round, of the one before: it is over */
+    enum err e;    /* of the stage, and its sentence */
+    char why[AGGREGATOR_TEXT_MAX];
+};
+
+enum err aggregator_commit_open(struct aggregator_commit **out, struct arena *perm)
+{
+    TRY_ALLOC(*out = arena_alloc(perm, sizeof **out));
+    return ERR_OK;
+}
+
+bool aggregator_commit_idle(const struct aggregator *a)
+{
+    return a->part.commit->stage == COMMIT_IDLE;
+}
+
+bool aggregator_commit_passes(const struct aggregator *a, unsigned fragment)
+{
+    return a->part.commit->stage == COMMIT_PASSING && a->part.commit->fragment == fragment;
+}
+
+bool aggregator_commit_manifest(const struct aggregator *a, unsigned fragment)
+{
+    const struct aggregator_commit *c = a->part.commit;
+    return c->fragment == fragment && (c->stage == COMMIT_MAKING || c->stage == COMMIT_PASSING) &&
+           c->manifest.round == a->core.f[fragment].round;
+}
+
 /* ---- the reserve ---- */
 
 /* What a commit writes: a state and the aggregate, for the fragment that needs most. */
@@ -146,7 +204,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
     const struct round_fragment *f = &a->core.f[fragment];
     manifest_clear(m);
     snprintf(m->run, sizeof m->run, "%s", a->o->run);
-    m->config = a->config;
+    m->config = a->start.config;
     aggregator_members_manifest(a, fragment, m);
     aggregator_organs_manifest(a, m);
     m->fragment = fragment;
@@ -277,7 +335,7 @@ static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct
     if (e == ERR_OK) {
         bool again = schedule_compresses_downlink(&a->replica->schedule, c->kind, maps.count);
         outer_state_own_keep(a->replica, fragment);
-        if (a->masks)
+        if (a->o->masks.on)
             e = aggregate_unmasked(a, fragment, c, &maps, g);
         else
             e = c->summable || again ? aggregate_made(a, fragment, &maps, again, g)
@@ -327,7 +385,7 @@ enum err aggregator_remake(void *sites, struct outer_state *m, unsigned fragment
 static enum err commit_step(struct aggregator *a, unsigned fragment, struct manifest *m,
                             struct aggregate *g)
 {
-    TRY(commit_sum(a, fragment, &a->commit.set, g));
+    TRY(commit_sum(a, fragment, &a->part.commit->set, g));
     TRY(manifest_shares(a, fragment, m));
     TRY(outer_state_apply(a->replica, m, g->data, g->size_bytes));
     return downlink_residual_ratio(a->replica, fragment, m, &m->residual_ratio);
@@ -345,7 +403,7 @@ static enum err store_signed(struct aggregator *a, unsigned fragment, struct man
  * stays, and every contribution goes back into its site's residual. */
 static enum err commit_abort(struct aggregator *a, unsigned fragment, struct manifest *m)
 {
-    const struct aggregator_commit *c = &a->commit;
+    const struct aggregator_commit *c = a->part.commit;
     char quoted[512];
     log_event(LOG_ERROR, "abort", "fragment=%u round=%" PRIu64 " why=%s", fragment,
               a->core.f[fragment].round, log_quote(quoted, sizeof quoted, err_message()));
@@ -373,7 +431,7 @@ static enum err commit_abort(struct aggregator *a, unsigned fragment, struct man
 /* The next state and its files. The old one stays in force. */
 static enum err commit_files(struct aggregator *a)
 {
-    struct aggregator_commit *c = &a->commit;
+    struct aggregator_commit *c = a->part.commit;
     struct aggregate *g = &c->aggregate;
     struct manifest *m = &c->manifest;
     enum err e = c->ordered ? err_set(ERR_DIVERGED, "an operator's act")
@@ -424,7 +482,7 @@ static void commit_log(const struct aggregator *a, unsigned fragment, const stru
 /* What was encoded again stays for one round more: aggregator_remake. */
 static void commit_drops(struct aggregator *a)
 {
-    struct aggregator_commit *c = &a->commit;
+    struct aggregator_commit *c = a->part.commit;
     const struct schedule *s = &a->replica->schedule;
     const struct manifest *m = &c->manifest;
     bool again = schedule_compresses_downlink(s, (enum codec_kind)m->codec, manifest_included(m));
@@ -499,13 +557,13 @@ static void stage_begin(struct aggregator_commit *c, enum commit_stage stage)
 
 void aggregator_commit_beside(struct aggregator *a, const struct aggregator_beside *work)
 {
-    a->commit.beside = work;
-    stage_begin(&a->commit, COMMIT_BESIDE);
+    a->part.commit->beside = work;
+    stage_begin(a->part.commit, COMMIT_BESIDE);
 }
 
 void aggregator_commit_begin(struct aggregator *a, unsigned fragment)
 {
-    struct aggregator_commit *c = &a->commit;
+    struct aggregator_commit *c = a->part.commit;
     const struct aggregator_fragment *f = &a->fragment[fragment];
     const struct set nobody = {0};
     ASSERT(c->stage == COMMIT_IDLE && f->sealed);
@@ -516,7 +574,7 @@ void aggregator_commit_begin(struct aggregator *a, unsigned fragment)
     c->ordered_by = f->ordered_by;
     c->rolls_back = f->rolls_back;
     c->rolls_to = f->rolls_to;
-    c->spent = c->left = false;
+    c->spent = false;
     c->aggregate = (struct aggregate){.arena = arena_make(0)};
     manifest_fill(a, fragment, &c->set, &c->manifest);
     manifest_fill(a, fragment, &nobody, &c->none);
@@ -531,13 +589,13 @@ static bool reserve_spend(struct aggregator *a, enum err *e)
     log_event(LOG_ERROR, "disk_full", "freed=%s why=%s", AGGREGATOR_RESERVE,
               log_quote(quoted, sizeof quoted, err_message()));
     *e = a->env->ops->remove(a->env, AGGREGATOR_RESERVE);
-    a->commit.spent = true;
+    a->part.commit->spent = true;
     return *e == ERR_OK;
 }
 
 static enum err commit_make(struct aggregator *a)
 {
-    struct aggregator_commit *c = &a->commit;
+    struct aggregator_commit *c = a->part.commit;
     const struct manifest before = c->manifest;
     enum err e = commit_files(a);
     if (set_count(&a->fragment[c->fragment].lost) || !reserve_spend(a, &e))
@@ -549,14 +607,14 @@ static enum err commit_make(struct aggregator *a)
 
 static enum err commit_pass(struct aggregator *a)
 {
-    unsigned fragment = a->commit.fragment;
+    unsigned fragment = a->part.commit->fragment;
     enum err e = outer_state_pass(a->replica, fragment);
     return reserve_spend(a, &e) ? outer_state_pass(a->replica, fragment) : e;
 }
 
 static enum err commit_clear(struct aggregator *a)
 {
-    const struct aggregator_commit *c = &a->commit;
+    const struct aggregator_commit *c = a->part.commit;
     uint64_t round = c->manifest.round;
     aggregator_organs_committed(a, &c->manifest, c->drops[0]);
     if (c->drops[1])
@@ -569,7 +627,7 @@ static enum err commit_clear(struct aggregator *a)
 bool aggregator_commit_outside(void *self)
 {
     struct aggregator *a = self;
-    struct aggregator_commit *c = &a->commit;
+    struct aggregator_commit *c = a->part.commit;
     if (c->stage == COMMIT_IDLE)
         return false;
     c->done = true;
@@ -587,14 +645,14 @@ bool aggregator_commit_outside(void *self)
 
 static void commit_drop(struct aggregator *a)
 {
-    if (a->commit.stage != COMMIT_IDLE)
-        aggregate_close(a, &a->commit.aggregate);
-    a->commit.stage = COMMIT_IDLE;
+    if (a->part.commit->stage != COMMIT_IDLE)
+        aggregate_close(a, &a->part.commit->aggregate);
+    a->part.commit->stage = COMMIT_IDLE;
 }
 
 void aggregator_commit_close(struct aggregator *a)
 {
-    const struct aggregator_commit *c = &a->commit;
+    const struct aggregator_commit *c = a->part.commit;
     if (c->stage == COMMIT_CLEARING && !c->done) /* the last round of the run */
         aggregator_organs_committed(a, &c->manifest, c->drops[0]);
     commit_drop(a);
@@ -621,7 +679,7 @@ void aggregator_commit_later(struct aggregator *a, unsigned fragment, enum err e
 /* The round stays sealed, where it is not committed yet. */
 static enum err commit_failed(struct aggregator *a)
 {
-    const struct aggregator_commit *c = &a->commit;
+    const struct aggregator_commit *c = a->part.commit;
     bool clearing = c->stage == COMMIT_CLEARING;
     commit_drop(a);
     if (c->e != ERR_FULL && c->e != ERR_MEMORY)
@@ -634,10 +692,10 @@ static enum err commit_failed(struct aggregator *a)
 
 static enum err commit_made(struct aggregator *a)
 {
-    struct aggregator_commit *c = &a->commit;
+    struct aggregator_commit *c = a->part.commit;
     struct aggregator_fragment *f = &a->fragment[c->fragment];
     bool lost = set_count(&f->lost) > 0, order_came = f->ordered && !c->ordered;
-    if (a->failed != ERR_OK || (order_came && (lost || c->e == ERR_OK))) {
+    if (a->state.failed != ERR_OK || (order_came && (lost || c->e == ERR_OK))) {
         f->lost = (struct set){0}; /* and its files are written over by what is made now */
         commit_drop(a);
     } else if (lost) {
@@ -653,7 +711,7 @@ static enum err commit_made(struct aggregator *a)
 
 static enum err commit_passed(struct aggregator *a)
 {
-    struct aggregator_commit *c = &a->commit;
+    struct aggregator_commit *c = a->part.commit;
     if (c->e != ERR_OK)
         return commit_failed(a);
     outer_state_switch(a->replica, c->fragment);
@@ -663,38 +721,25 @@ static enum err commit_passed(struct aggregator *a)
         return e;
     }
     commit_drops(a);
+    if (aggregator_organs_read_spool(a))
+        aggregator_spool_hold(a, c->fragment, c->manifest.round);
     stage_begin(c, COMMIT_CLEARING);
-    return ERR_OK;
-}
-
-enum err aggregator_commit_spool_left(struct aggregator *a, unsigned fragment, uint64_t round)
-{
-    struct aggregator_commit *c = &a->commit;
-    bool reading = aggregator_organs_read_spool(a) && c->stage == COMMIT_CLEARING &&
-                   c->fragment == fragment && c->manifest.round == round;
-    if (!reading)
-        return aggregator_spool_drop(a, fragment, round);
-    c->left = true;
     return ERR_OK;
 }
 
 /* Under the lock again. */
 static enum err commit_cleared(struct aggregator *a)
 {
-    struct aggregator_commit *c = &a->commit;
-    unsigned fragment = c->fragment;
-    uint64_t round = c->manifest.round;
-    bool left = c->left;
-    if (c->e != ERR_OK)
+    if (a->part.commit->e != ERR_OK)
         TRY(commit_failed(a));
     else
         commit_drop(a);
-    return left ? aggregator_spool_drop(a, fragment, round) : ERR_OK;
+    return aggregator_spool_release(a);
 }
 
 enum err aggregator_commit_next(struct aggregator *a)
 {
-    struct aggregator_commit *c = &a->commit;
+    struct aggregator_commit *c = a->part.commit;
     if (c->stage == COMMIT_IDLE || !c->done)
         return ERR_OK;
     if (c->stage == COMMIT_MAKING)

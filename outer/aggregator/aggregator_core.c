@@ -31,15 +31,46 @@ bool aggregator_last_committed(const struct aggregator *a)
     return true;
 }
 
+enum err aggregator_core_open(struct aggregator *a, struct arena *perm)
+{
+    struct log_limit *l = &a->state.limit;
+    l->count = LOG_LIMIT_KEYS_MIN + 16 * a->o->site_count;
+    TRY_ALLOC(l->keys = arena_array(perm, l->count, sizeof *l->keys));
+    return ERR_OK;
+}
+
+bool aggregator_line_passes(struct aggregator *a, const char *what, const char *who, unsigned lines,
+                            unsigned *repeats)
+{
+    return log_limit_pass(&a->state.limit, what, who, lines, aggregator_now(a), repeats);
+}
+
+void aggregator_lines_flush(struct aggregator *a, uint64_t now_ms)
+{
+    log_limit_flush(&a->state.limit, now_ms);
+}
+
+void aggregator_touch(struct aggregator *a, unsigned site)
+{
+    set_put(&a->state.touched, site, true);
+}
+
+struct set aggregator_touched(struct aggregator *a)
+{
+    const struct set touched = a->state.touched;
+    a->state.touched = (struct set){0};
+    return touched;
+}
+
 void aggregator_halt(struct aggregator *a, enum err e)
 {
-    if (a->failed != ERR_OK)
+    if (a->state.failed != ERR_OK)
         return;
     char quoted[AGGREGATOR_TEXT_MAX];
-    a->failed = e;
-    snprintf(a->why, sizeof a->why, "%s", err_message());
+    a->state.failed = e;
+    snprintf(a->state.why, sizeof a->state.why, "%s", err_message());
     log_event(LOG_ERROR, "halt", "error=%s why=%s", err_name(e),
-              log_quote(quoted, sizeof quoted, a->why));
+              log_quote(quoted, sizeof quoted, a->state.why));
 }
 
 /* For good: a start refuses the directory until a person removes the file. */
@@ -60,7 +91,7 @@ static bool alarm_passes(struct aggregator *a, const struct round_event *e,
     char what[80];
     snprintf(what, sizeof what, "%s %s", round_event_name(e->kind), round_outcome_name(u->outcome));
     const char *who = e->site < a->members.count ? a->members.names[e->site] : "";
-    return log_limit_pass(&a->limit, what, who, ALARMS_MAX, e->now_ms, repeats);
+    return log_limit_pass(&a->state.limit, what, who, ALARMS_MAX, e->now_ms, repeats);
 }
 
 static void step_log(struct aggregator *a, const struct round_event *e,
@@ -88,12 +119,11 @@ void aggregator_step(struct aggregator *a, struct round_event *e, struct round_u
         a->fragment[u->seal_fragment].sealed = true;
         a->fragment[u->seal_fragment].seal_set = u->seal_set;
     }
-    a->wake_ms = u->wake_ms;
+    a->state.wake_ms = u->wake_ms;
     for (unsigned i = 0; i < a->core.fragments; i++)
         if (a->fragment[i].first_ms == UINT64_MAX &&
-            (a->core.f[i].count || a->fragment[i].asked > a->core.f[i].round)) {
-            aggregator_notice_begin(a, i, e->now_ms);
-        }
+            (a->core.f[i].count || a->fragment[i].asked > a->core.f[i].round))
+            a->fragment[i].first_ms = e->now_ms; /* the others wait from now on */
     if (u->halt && u->outcome == ROUND_LOST_STATE)
         stale_halt(a, u->text);
     else if (u->halt)
@@ -116,7 +146,7 @@ void aggregator_heard(struct aggregator *a, unsigned site)
     uint64_t now_ms = aggregator_now(a), before_ms = a->site[site].status.heard_ms;
     a->site[site].silent_ms = now_ms - (before_ms ? before_ms : a->start.opened_ms);
     a->site[site].status.heard_ms = now_ms;
-    set_put(&a->touched, site, true);
+    aggregator_touch(a, site);
 }
 
 void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer)

@@ -5,10 +5,37 @@
 enum { COMMITTING_RETRY_MS = 1000 };
 enum { SNAPSHOTS_HELD = 2 /* of the largest fragment's size, all together */ };
 
+struct source { /* bytes that at least one site is fetching */
+    struct source *next;
+    unsigned readers;
+    enum wire_what what;
+    uint32_t fragment;
+    uint64_t round;
+    struct arena arena; /* a snapshot's; an aggregate is mapped */
+    struct file_map map;
+    const uint8_t *data;
+    size_t size_bytes;
+};
+struct aggregator_fetches {
+    struct source *sources;
+    uint64_t payload_bytes; /* asked for, since the start */
+};
+
+enum err aggregator_fetch_open(struct aggregator_fetches **out, struct arena *perm)
+{
+    TRY_ALLOC(*out = arena_alloc(perm, sizeof **out));
+    return ERR_OK;
+}
+
+uint64_t aggregator_fetch_bytes(const struct aggregator *a)
+{
+    return a->part.fetches->payload_bytes;
+}
+
 static struct source *source_find(struct aggregator *a, enum wire_what what, uint32_t fragment,
                                   uint64_t round)
 {
-    for (struct source *s = a->sources; s; s = s->next)
+    for (struct source *s = a->part.fetches->sources; s; s = s->next)
         if (s->what == what && s->fragment == fragment && s->round == round)
             return s;
     return NULL;
@@ -40,7 +67,7 @@ static enum err snapshots_limit(const struct aggregator *a, uint32_t fragment)
         size_t bytes = outer_state_snapshot_bytes(a->replica, f);
         largest = bytes > largest ? bytes : largest;
     }
-    for (const struct source *s = a->sources; s; s = s->next)
+    for (const struct source *s = a->part.fetches->sources; s; s = s->next)
         held += s->what == WIRE_SNAPSHOT ? s->size_bytes : 0;
     return held + outer_state_snapshot_bytes(a->replica, fragment) <= SNAPSHOTS_HELD * largest
                ? ERR_OK
@@ -50,8 +77,8 @@ static enum err snapshots_limit(const struct aggregator *a, uint32_t fragment)
 /* The state's arrays are being copied over. A copy that was made before serves. */
 static bool snapshot_changes(struct aggregator *a, const struct wire_fetch *m)
 {
-    return m->what == WIRE_SNAPSHOT && a->commit.stage == COMMIT_PASSING &&
-           a->commit.fragment == m->fragment && !source_find(a, m->what, m->fragment, m->round);
+    return m->what == WIRE_SNAPSHOT && aggregator_commit_passes(a, m->fragment) &&
+           !source_find(a, m->what, m->fragment, m->round);
 }
 
 static enum err source_open(struct aggregator *a, const struct wire_fetch *m, struct source **out)
@@ -70,8 +97,8 @@ static enum err source_open(struct aggregator *a, const struct wire_fetch *m, st
             free(s);
             return e;
         }
-        s->next = a->sources;
-        a->sources = s;
+        s->next = a->part.fetches->sources;
+        a->part.fetches->sources = s;
     }
     s->readers++;
     *out = s;
@@ -112,8 +139,8 @@ void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
         out->size_bytes = s->size_bytes;
         out->source = s;
         uint64_t bytes = m->size_bytes ? m->size_bytes : s->size_bytes - m->offset;
-        a->payload_down += bytes;
-        a->site[site].metrics.payload_down += bytes;
+        a->part.fetches->payload_bytes += bytes;
+        aggregator_metrics_down(a, (unsigned)site, bytes);
     }
 }
 
@@ -124,7 +151,7 @@ void aggregator_fetched(void *self, void *source)
     ASSERT(s->readers > 0);
     if (--s->readers)
         return;
-    for (struct source **at = &a->sources; *at; at = &(*at)->next)
+    for (struct source **at = &a->part.fetches->sources; *at; at = &(*at)->next)
         if (*at == s) {
             *at = s->next;
             break;
@@ -133,4 +160,12 @@ void aggregator_fetched(void *self, void *source)
         a->env->ops->unmap(a->env, &s->map);
     arena_free(&s->arena);
     free(s);
+}
+
+void aggregator_fetch_close(struct aggregator *a)
+{
+    while (a->part.fetches->sources) {
+        a->part.fetches->sources->readers = 1;
+        aggregator_fetched(a, a->part.fetches->sources);
+    }
 }

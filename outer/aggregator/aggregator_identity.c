@@ -23,7 +23,7 @@ struct aggregator_identity {
 
 static struct pin *pin_of(const struct aggregator *a, unsigned site)
 {
-    struct aggregator_identity *identity = a->identity;
+    struct aggregator_identity *identity = a->part.identity;
     for (uint32_t i = 0; i < identity->count; i++)
         if (strcmp(identity->pins[i].name, a->members.names[site]) == 0)
             return &identity->pins[i];
@@ -32,7 +32,7 @@ static struct pin *pin_of(const struct aggregator *a, unsigned site)
 
 bool aggregator_identity_key(const struct aggregator *a, unsigned site, struct signer_key *out)
 {
-    const struct pin *p = a->identity ? pin_of(a, site) : NULL;
+    const struct pin *p = a->part.identity ? pin_of(a, site) : NULL;
     *out = p ? p->identity.key : (struct signer_key){0};
     return p != NULL;
 }
@@ -60,20 +60,20 @@ static void pins_fields(struct record_cursor *c, void *self)
 
 static enum err pins_write(struct aggregator *a)
 {
-    struct record_form form = {"pins", pins_fields, a->identity};
+    struct record_form form = {"pins", pins_fields, a->part.identity};
     return store_write(a->env, AGGREGATOR_IDENTITIES, &form, NULL, 0);
 }
 
 enum err aggregator_identities_again(struct aggregator *a)
 {
-    return a->identity ? pins_write(a) : ERR_OK;
+    return a->part.identity ? pins_write(a) : ERR_OK;
 }
 
 /* Without the file, keys are pinned as they are seen: certificates still say whose they are. */
 static enum err pins_read(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
-    struct record_form form = {"pins", pins_fields, a->identity};
+    struct record_form form = {"pins", pins_fields, a->part.identity};
     struct record r;
     char quoted[512];
     enum err e = store_read(a->env, AGGREGATOR_IDENTITIES, &form, 0, &r, &scratch);
@@ -82,16 +82,19 @@ static enum err pins_read(struct aggregator *a)
         log_event(LOG_WARN, "identities_lost", "action=\"keys are pinned as seen first\" why=%s",
                   log_quote(quoted, sizeof quoted, err_message()));
     if (e == ERR_CORRUPT)
-        a->identity->count = 0;
+        a->part.identity->count = 0;
     return e == ERR_CORRUPT || e == ERR_INPUT ? ERR_OK : e;
 }
 
-enum err aggregator_identity_open(struct aggregator *a, struct arena *perm)
+enum err aggregator_identity_open(struct aggregator_identity **out, struct arena *perm)
 {
-    if (!a->o->signer)
-        return ERR_OK;
-    TRY_ALLOC(a->identity = arena_alloc(perm, sizeof *a->identity));
-    return pins_read(a);
+    TRY_ALLOC(*out = arena_alloc(perm, sizeof **out));
+    return ERR_OK;
+}
+
+enum err aggregator_identities_read(struct aggregator *a)
+{
+    return a->part.identity ? pins_read(a) : ERR_OK;
 }
 
 /* ---- a site's identity, at hello ---- */
@@ -106,14 +109,14 @@ static bool refuse(struct wire_hello_answer *answer, const char *why)
 static bool certificate_revoked(struct aggregator *a, const struct digest *sha256)
 {
     const struct wire_certificate c = {.sha256 = *sha256};
-    return a->revocation && revocation_why(a->revocation, "", &c) != NULL;
+    return aggregator_revoked(a, "", &c) != NULL;
 }
 
 /* Durable before it counts. A full disk: the site says hello again. */
 static bool pin_put(struct aggregator *a, unsigned site, const struct signer_identity *seen,
                     struct wire_hello_answer *answer)
 {
-    struct aggregator_identity *identity = a->identity;
+    struct aggregator_identity *identity = a->part.identity;
     struct wire_answer failed = {.outcome = ROUND_NONE};
     struct pin *p = pin_of(a, site), before;
     uint32_t count = identity->count;
@@ -245,7 +248,7 @@ static enum err announce(struct aggregator *a)
     struct signed_announcement s = {
         .aggregator = a->o->index, .epoch = a->start.epoch, .instance = a->start.instance};
     snprintf(s.run, sizeof s.run, "%s", a->o->run);
-    return signed_announcement_make(a->o->signer, &s, &a->identity->announcement);
+    return signed_announcement_make(a->o->signer, &s, &a->part.identity->announcement);
 }
 
 /* Made at the first hello, and again when the certificate was renewed: after a change of the
@@ -255,14 +258,14 @@ void aggregator_announcement(struct aggregator *a, struct wire_announcement *out
     struct signed_announcement s;
     uint8_t certificate[SIGNER_CERTIFICATE_MAX];
     size_t n;
-    if (!a->identity)
+    if (!a->part.identity)
         return;
-    bool same = signed_announcement_read(&s, &a->identity->announcement) == ERR_OK &&
+    bool same = signed_announcement_read(&s, &a->part.identity->announcement) == ERR_OK &&
                 a->o->signer->ops->certificate(a->o->signer, certificate, &n) == ERR_OK &&
                 n == s.certificate_bytes && memcmp(certificate, s.certificate, n) == 0;
     if (!same && announce(a) != ERR_OK)
         aggregator_halt(a, ERR_INTERNAL);
-    *out = a->identity->announcement;
+    *out = a->part.identity->announcement;
 }
 
 /* ---- proofs ---- */
@@ -281,8 +284,8 @@ static bool round_proved(struct aggregator *a, const struct wire_hello *m, unsig
 }
 
 /* The epoch of our own manifest of this round. False: it is not here. */
-static bool round_epoch(struct aggregator *a, unsigned fragment,
-                        const struct wire_fragment_state *state, uint64_t *epoch)
+static bool manifest_epoch(struct aggregator *a, unsigned fragment,
+                           const struct wire_fragment_state *state, uint64_t *epoch)
 {
     struct manifest ours;
     bool there = state->round > 0 &&
@@ -313,7 +316,7 @@ void aggregator_proofs(struct aggregator *a, const struct wire_hello *m, struct 
     bool holds = read && signed_announcement_check(a->o->signer, &shown, a->o->run, &by) == ERR_OK;
     e->proves_epoch = later && holds;
     e->proves_round = claims && round_proved(a, m, e->fragment, holds ? &by : NULL);
-    bool both = e->proves_round && round_epoch(a, e->fragment, state, &epoch);
+    bool both = e->proves_round && manifest_epoch(a, e->fragment, state, &epoch);
     e->proves_later = both && state->proof.epoch >= epoch;
     e->proves_older = both && state->proof.epoch < epoch;
     err_clear();

@@ -4,8 +4,8 @@
  * without a->o->signer; but for aggregator_header_keep under the aggregator's lock. */
 #include "outer/aggregator/aggregator_state.h"
 
-/* Reads the pinned keys; nothing without a signer. */
-enum err aggregator_identity_open(struct aggregator *a, struct arena *perm) MUST;
+enum err aggregator_identity_open(struct aggregator_identity **out, struct arena *perm) MUST;
+enum err aggregator_identities_read(struct aggregator *a) MUST;  /* the pinned keys, at a start */
 enum err aggregator_identities_again(struct aggregator *a) MUST; /* written anew, from memory */
 /* A manifest that is made, or of the disk: signed where its signature is none of this identity's
  * (made before there were signatures, or with another key). */

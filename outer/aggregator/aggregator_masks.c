@@ -18,14 +18,19 @@
 #include "outer/masks/masked.h"
 #include "outer/protocol/mutant.h"
 
-enum err aggregator_masks_open(struct aggregator *a, struct arena *perm)
+enum err aggregator_masks_open(struct aggregator_masks **out, struct arena *perm)
 {
-    if (!a->o->masks.on)
+    TRY_ALLOC(*out = arena_alloc(perm, sizeof **out));
+    return ERR_OK;
+}
+
+enum err aggregator_masks_read(struct aggregator *a, struct arena *perm)
+{
+    struct aggregator_masks *m = a->part.masks;
+    unsigned room = a->core.room, fragments = a->core.fragments;
+    if (!m)
         return ERR_OK;
     ASSERT(a->o->signer);
-    unsigned room = a->core.room, fragments = a->core.fragments;
-    struct aggregator_masks *m = arena_alloc(perm, sizeof *m);
-    TRY_ALLOC(m);
     TRY_ALLOC(m->site = arena_array(perm, room, sizeof *m->site));
     TRY_ALLOC(m->identity = arena_array(perm, room, sizeof *m->identity));
     TRY_ALLOC(m->seal = arena_array(perm, fragments, sizeof *m->seal));
@@ -33,15 +38,13 @@ enum err aggregator_masks_open(struct aggregator *a, struct arena *perm)
     TRY_ALLOC(m->setup.paired = arena_array(perm, room, sizeof *m->setup.paired));
     TRY_ALLOC(m->setup.stated = arena_array(perm, room, sizeof *m->setup.stated));
     TRY_ALLOC(m->setup.key = arena_array(perm, room, sizeof *m->setup.key));
-    a->masks = m;
     return aggregator_masks_setup_read(a);
 }
 
 void aggregator_masks_close(struct aggregator *a)
 {
-    for (unsigned i = 0; a->masks && i < a->core.fragments; i++)
-        seal_aggregator_close(&a->masks->seal[i]);
-    a->masks = NULL;
+    for (unsigned i = 0; a->part.masks && i < a->core.fragments; i++)
+        seal_aggregator_close(&a->part.masks->seal[i]);
 }
 
 /* ---- what the aggregator knows of a round ---- */
@@ -49,15 +52,15 @@ void aggregator_masks_close(struct aggregator *a)
 struct seal_context aggregator_masks_context(const struct aggregator *a, unsigned fragment)
 {
     struct seal_context c = {.run = a->o->run,
-                             .config = a->config,
+                             .config = a->start.config,
                              .roster_version = aggregator_roster(a, fragment)->version,
                              .sites = aggregator_roster(a, fragment)->count,
                              .members = a->core.f[fragment].members,
                              .colluding = a->o->masks.colluding,
                              .two_sites = a->o->masks.two_sites,
-                             .identity = a->masks->identity};
+                             .identity = a->part.masks->identity};
     for (unsigned i = 0; i < c.sites; i++)
-        aggregator_identity_key(a, i, &a->masks->identity[i]);
+        aggregator_identity_key(a, i, &a->part.masks->identity[i]);
     a->o->signer->ops->key(a->o->signer, &c.aggregator);
     return c;
 }
@@ -73,7 +76,7 @@ static enum err round_layout(const struct aggregator *a, unsigned fragment, stru
 uint64_t aggregator_masks_payload_bytes(const struct aggregator *a, unsigned fragment)
 {
     struct mask_layout l;
-    return a->masks && round_layout(a, fragment, &l) == ERR_OK ? l.size_bytes : 0;
+    return a->part.masks && round_layout(a, fragment, &l) == ERR_OK ? l.size_bytes : 0;
 }
 
 const char *aggregator_masks_header(const struct aggregator *a, const struct wire_contribution *m)
@@ -116,7 +119,7 @@ static enum err refused(const char *what, enum seal_answer answer)
 static enum err seal_make(struct aggregator *a, unsigned fragment)
 {
     const struct round_fragment *f = &a->core.f[fragment];
-    struct seal_aggregator *s = &a->masks->seal[fragment];
+    struct seal_aggregator *s = &a->part.masks->seal[fragment];
     struct seal_context c = aggregator_masks_context(a, fragment);
     struct seal_announce of = {.fragment = fragment, .round = f->round};
     of.u = aggregator_masks_announced(a, fragment);
@@ -138,13 +141,13 @@ static struct journal_record seal_record(const struct aggregator *a, unsigned fr
     return (struct journal_record){.kind = JOURNAL_SEAL,
                                    .fragment = fragment,
                                    .round = a->core.f[fragment].round,
-                                   .digest = a->masks->seal[fragment].digest};
+                                   .digest = a->part.masks->seal[fragment].digest};
 }
 
 /* Durable before a site sees it. */
 static enum err seal_store(struct aggregator *a, unsigned fragment)
 {
-    const struct seal_aggregator *s = &a->masks->seal[fragment];
+    const struct seal_aggregator *s = &a->part.masks->seal[fragment];
     char path[AGGREGATOR_PATH_MAX];
     struct file_part parts[] = {{s->bytes, s->size_bytes}, {s->signature, SIGNER_BYTES}};
     struct record_section sections[] = {{.parts = &parts[0], .part_count = 1},
@@ -159,14 +162,14 @@ static enum err seal_store(struct aggregator *a, unsigned fragment)
 
 bool aggregator_masks_sealed(const struct aggregator *a, unsigned fragment)
 {
-    const struct seal_aggregator *s = &a->masks->seal[fragment];
+    const struct seal_aggregator *s = &a->part.masks->seal[fragment];
     return s->stage == SEAL_SEALED && s->of.round == a->core.f[fragment].round;
 }
 
 size_t aggregator_masks_record(const struct aggregator *a, unsigned fragment,
                                struct journal_record *keep)
 {
-    if (!a->masks || !aggregator_masks_sealed(a, fragment))
+    if (!a->part.masks || !aggregator_masks_sealed(a, fragment))
         return 0;
     *keep = seal_record(a, fragment);
     return 1;
@@ -176,14 +179,14 @@ enum err aggregator_masks_ready(struct aggregator *a, unsigned fragment, bool *r
 {
     const struct aggregator_fragment *f = &a->fragment[fragment];
     *ready = true;
-    if (!a->masks || f->ordered || !set_count(&f->seal_set))
+    if (!a->part.masks || f->ordered || !set_count(&f->seal_set))
         return ERR_OK;
     *ready = false;
     if (!aggregator_masks_sealed(a, fragment)) {
         TRY(seal_make(a, fragment));
         enum err e = seal_store(a, fragment);
         if (e != ERR_OK) {
-            seal_aggregator_close(&a->masks->seal[fragment]);
+            seal_aggregator_close(&a->part.masks->seal[fragment]);
             return e;
         }
         if (!MUTANT(SEAL_OPEN))
@@ -191,20 +194,20 @@ enum err aggregator_masks_ready(struct aggregator *a, unsigned fragment, bool *r
         log_event(LOG_DETAIL, "seal", "fragment=%u round=%" PRIu64 " sites=%u/%u", fragment,
                   a->core.f[fragment].round, set_count(&f->seal_set), a->core.f[fragment].n);
     }
-    *ready = seal_aggregator_revealed(&a->masks->seal[fragment]);
+    *ready = seal_aggregator_revealed(&a->part.masks->seal[fragment]);
     return ERR_OK;
 }
 
 void aggregator_masks_over(struct aggregator *a, unsigned fragment)
 {
-    if (a->masks)
-        seal_aggregator_close(&a->masks->seal[fragment]);
+    if (a->part.masks)
+        seal_aggregator_close(&a->part.masks->seal[fragment]);
 }
 
 enum err aggregator_masks_aborted(const struct aggregator *a, const struct manifest *m)
 {
     unsigned aborts = a->core.f[m->fragment].aborts;
-    if (!a->masks || aborts < MASKED_ABORTS_MAX || !digest_zero(&m->ordered_by))
+    if (!a->part.masks || aborts < MASKED_ABORTS_MAX || !digest_zero(&m->ordered_by))
         return ERR_OK;
     return err_set(ERR_DISAGREE,
                    "%u rounds of fragment %u in a row were aborted: with secure aggregation nobody "
@@ -221,7 +224,7 @@ static enum err seal_load(struct aggregator *a, unsigned fragment, const struct 
 {
     struct arena scratch = arena_make(0);
     struct seal_context c = aggregator_masks_context(a, fragment);
-    struct seal_aggregator *to = &a->masks->seal[fragment];
+    struct seal_aggregator *to = &a->part.masks->seal[fragment];
     struct record f;
     char path[AGGREGATOR_PATH_MAX];
     enum seal_answer answer = SEAL_malformed;
@@ -243,7 +246,7 @@ static enum err seal_load(struct aggregator *a, unsigned fragment, const struct 
  */
 static enum err seal_take(struct aggregator *a, unsigned fragment, enum err e)
 {
-    struct aggregator_masks *m = a->masks;
+    struct aggregator_masks *m = a->part.masks;
     char quoted[512];
     if (e == ERR_OK && MUTANT(SEAL_ANEW)) {
         seal_aggregator_close(&m->seal[fragment]);
@@ -263,7 +266,7 @@ static enum err seal_take(struct aggregator *a, unsigned fragment, enum err e)
 
 enum err aggregator_masks_restore(struct aggregator *a, const struct journal_record *r)
 {
-    if (!a->masks)
+    if (!a->part.masks)
         return err_set(ERR_MISMATCH, "the journal has a seal, and privacy.secure is off");
     return seal_take(a, r->fragment, seal_load(a, r->fragment, &r->digest));
 }
@@ -271,7 +274,7 @@ enum err aggregator_masks_restore(struct aggregator *a, const struct journal_rec
 /* A seal that has no record was not shown, and may be shown as well as another one. */
 enum err aggregator_masks_again(struct aggregator *a)
 {
-    for (unsigned i = 0; a->masks && i < a->core.fragments && !MUTANT(SEAL_FORGOTTEN); i++) {
+    for (unsigned i = 0; a->part.masks && i < a->core.fragments && !MUTANT(SEAL_FORGOTTEN); i++) {
         enum err e = aggregator_serves(a, i) ? seal_load(a, i, NULL) : ERR_INPUT;
         if (e != ERR_INPUT)
             TRY(seal_take(a, i, e));
@@ -283,13 +286,13 @@ enum err aggregator_masks_again(struct aggregator *a)
 enum err aggregator_masks_recovered(struct aggregator *a)
 {
     TRY(aggregator_masks_added(a));
-    for (unsigned i = 0; a->masks && i < a->core.fragments; i++) {
-        if (!a->masks->lost[i])
+    for (unsigned i = 0; a->part.masks && i < a->core.fragments; i++) {
+        if (!a->part.masks->lost[i])
             continue;
         struct round_event e = {.kind = ROUND_CLOSE, .fragment = i, .round = a->core.f[i].round};
         struct round_update u;
         aggregator_step(a, &e, &u);
-        a->masks->lost[i] = false;
+        a->part.masks->lost[i] = false;
     }
     return ERR_OK;
 }
@@ -302,7 +305,7 @@ enum err aggregator_masks_sum(struct aggregator *a, unsigned fragment,
                               struct masks_sum *out, struct arena *scratch)
 {
     const struct codec *c = codec_get(outer_state_codec(a->replica, fragment));
-    const struct seal_aggregator *s = &a->masks->seal[fragment];
+    const struct seal_aggregator *s = &a->part.masks->seal[fragment];
     int threads = a->replica->dev->threads;
     struct mask_layout l;
     ASSERT(seal_aggregator_revealed(s) && count == set_count(&s->seal.s));

@@ -1,14 +1,15 @@
 #ifndef AGGREGATOR_MASKS_H
 #define AGGREGATOR_MASKS_H
 /* Secure aggregation at the aggregator: aggregator_masks.c and its parts. Nothing happens without
- * a->masks. */
+ * a->part.masks. */
 #include "outer/aggregator/aggregator_state.h"
 
 struct masks_sum {
     uint8_t *data; /* room for aggregate_max */
     size_t size_bytes;
 };
-enum err aggregator_masks_open(struct aggregator *a, struct arena *perm) MUST;
+enum err aggregator_masks_open(struct aggregator_masks **out, struct arena *perm) MUST;
+enum err aggregator_masks_read(struct aggregator *a, struct arena *perm) MUST; /* at a start */
 void aggregator_masks_close(struct aggregator *a);
 /* Of a masked contribution to the round in flight; 0: they are in the clear. */
 uint64_t aggregator_masks_payload_bytes(const struct aggregator *a, unsigned fragment);

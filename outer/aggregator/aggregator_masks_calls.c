@@ -8,7 +8,7 @@
 
 static enum wire_mask_step step_wanted(const struct aggregator *a, unsigned fragment, unsigned site)
 {
-    const struct seal_aggregator *s = a->masks ? &a->masks->seal[fragment] : NULL;
+    const struct seal_aggregator *s = a->part.masks ? &a->part.masks->seal[fragment] : NULL;
     if (s && !MUTANT(PAIR_UNASKED) && aggregator_masks_setup_wants(a, site))
         return WIRE_MASK_SETUP;
     if (!s || !aggregator_masks_sealed(a, fragment) || !set_has(&s->seal.s, site))
@@ -22,7 +22,7 @@ static enum wire_mask_step step_wanted(const struct aggregator *a, unsigned frag
 const char *aggregator_masks_missing(const struct aggregator *a, unsigned fragment,
                                      struct set *missing)
 {
-    const struct seal_aggregator *s = a->masks ? &a->masks->seal[fragment] : NULL;
+    const struct seal_aggregator *s = a->part.masks ? &a->part.masks->seal[fragment] : NULL;
     if (!s)
         return NULL;
     if (!aggregator_masks_sealed(a, fragment))
@@ -64,7 +64,7 @@ static struct seal_aggregator *step_seal(struct aggregator *a, const struct wire
 {
     bool now = m->round == a->core.f[m->fragment].round;
     if (now && aggregator_masks_sealed(a, m->fragment))
-        return &a->masks->seal[m->fragment];
+        return &a->part.masks->seal[m->fragment];
     aggregator_say(&answer->answer, now ? ROUND_PENDING : ROUND_BEHIND,
                    now ? "not sealed yet" : "not the round in flight");
     return NULL;
@@ -107,7 +107,7 @@ void aggregator_masks_poll(const struct aggregator *a, unsigned fragment, unsign
     out->wants = step_wanted(a, fragment, site);
     if (out->wants != WIRE_MASK_NONE)
         out->body_bytes =
-            step_body(&a->masks->seal[fragment], out->wants, out->body, sizeof out->body);
+            step_body(&a->part.masks->seal[fragment], out->wants, out->body, sizeof out->body);
 }
 
 static void answer_body(const struct seal_aggregator *s, enum wire_mask_step step,
@@ -165,7 +165,7 @@ void aggregator_mask(void *self, const char *peer, const struct wire_mask *m,
     answer->number = 0;
     if (site < 0 || answer->answer.outcome != ROUND_NONE)
         return;
-    if (!a->masks)
+    if (!a->part.masks)
         masks_refuse(answer, "this run has no secure aggregation (privacy.secure = off)");
     else if (m->step == WIRE_MASK_SETUP)
         aggregator_masks_setup(a, (unsigned)site, m, answer);

@@ -36,7 +36,7 @@ static void setup_fields(struct record_cursor *c, void *self)
 
 static void setup_first(struct aggregator *a)
 {
-    struct masks_setup *m = &a->masks->setup;
+    struct masks_setup *m = &a->part.masks->setup;
     *m = (struct masks_setup){.number = 1,
                               .fragments = a->core.fragments,
                               .sites = a->core.room,
@@ -51,7 +51,7 @@ static void setup_first(struct aggregator *a)
 /* Lost: the sites say again what they have. */
 enum err aggregator_masks_setup_read(struct aggregator *a)
 {
-    struct masks_setup *m = &a->masks->setup;
+    struct masks_setup *m = &a->part.masks->setup;
     struct arena scratch = arena_make(0);
     struct record_form form = {"setup", setup_fields, m};
     struct record r;
@@ -61,8 +61,8 @@ enum err aggregator_masks_setup_read(struct aggregator *a)
     m->sites = a->core.room; /* the sites may have become more */
     if (e == ERR_INPUT || e == ERR_CORRUPT)
         setup_first(a);
-    a->masks->setup_lost = e == ERR_CORRUPT || (e == ERR_INPUT && a->start.begun);
-    if (a->masks->setup_lost)
+    a->part.masks->setup_lost = e == ERR_CORRUPT || (e == ERR_INPUT && a->start.begun);
+    if (a->part.masks->setup_lost)
         log_event(LOG_WARN, "setup_lost", "file=%s", AGGREGATOR_SETUP);
     round_apart(&a->core, m->added, m->joins);
     return e == ERR_INPUT || e == ERR_CORRUPT ? ERR_OK : e;
@@ -70,7 +70,7 @@ enum err aggregator_masks_setup_read(struct aggregator *a)
 
 static enum err setup_write(struct aggregator *a)
 {
-    struct record_form form = {"setup", setup_fields, &a->masks->setup};
+    struct record_form form = {"setup", setup_fields, &a->part.masks->setup};
     return store_write(a->env, AGGREGATOR_SETUP, &form, NULL, 0);
 }
 
@@ -78,7 +78,7 @@ static enum err setup_write(struct aggregator *a)
  * journal has is enough to find it again. */
 enum err aggregator_masks_added(struct aggregator *a)
 {
-    struct masks_setup *m = a->masks ? &a->masks->setup : NULL;
+    struct masks_setup *m = a->part.masks ? &a->part.masks->setup : NULL;
     if (!m || a->members.roster.change.act != MANIFEST_ADD ||
         a->members.roster.version <= m->number)
         return ERR_OK;
@@ -87,7 +87,7 @@ enum err aggregator_masks_added(struct aggregator *a)
     for (unsigned f = 0; f < a->core.fragments; f++) {
         m->first[f] = a->core.f[f].first;
         m->joins[f] = a->o->strict ? m->first[f] : UINT64_MAX;
-        a->masks->lost[f] |= a->masks->setup_lost && !a->o->strict && a->core.f[f].round;
+        a->part.masks->lost[f] |= a->part.masks->setup_lost && !a->o->strict && a->core.f[f].round;
     }
     round_apart(&a->core, m->added, m->joins);
     return setup_write(a);
@@ -95,7 +95,7 @@ enum err aggregator_masks_added(struct aggregator *a)
 
 struct set aggregator_masks_announced(const struct aggregator *a, unsigned fragment)
 {
-    const struct masks_setup *m = &a->masks->setup;
+    const struct masks_setup *m = &a->part.masks->setup;
     struct set u = a->core.f[fragment].members;
     if (m->number > 1 && a->core.f[fragment].round < m->joins[fragment] && !MUTANT(JOINED_UNPAIRED))
         set_put(&u, m->added, false);
@@ -105,11 +105,11 @@ struct set aggregator_masks_announced(const struct aggregator *a, unsigned fragm
 /* Is this site's key in the newest setup known? */
 static bool stated_now(const struct aggregator *a, unsigned site)
 {
-    const struct masks_site *s = &a->masks->site[site];
+    const struct masks_site *s = &a->part.masks->site[site];
     struct keys_statement x;
     return s->stated && s->certificate_bytes &&
            keys_statement_read(&x, s->statement, sizeof s->statement) == ERR_OK &&
-           x.setup == a->masks->setup.number;
+           x.setup == a->part.masks->setup.number;
 }
 
 /* Sites of all rounds in flight. */
@@ -124,7 +124,7 @@ static struct set served(const struct aggregator *a)
 /* Sites that this setup makes a pair of `site` with. */
 static struct set partners(const struct aggregator *a, unsigned site)
 {
-    const struct masks_setup *m = &a->masks->setup;
+    const struct masks_setup *m = &a->part.masks->setup;
     struct set others = served(a);
     bool all = m->number < 2 || m->added == site;
     for (unsigned i = 0; i < a->members.count; i++)
@@ -135,7 +135,7 @@ static struct set partners(const struct aggregator *a, unsigned site)
 static bool any_unpaired(const struct aggregator *a, const struct set *sites)
 {
     for (unsigned i = 0; i < a->members.count; i++)
-        if (set_has(sites, i) && a->masks->setup.paired[i] < a->masks->setup.number)
+        if (set_has(sites, i) && a->part.masks->setup.paired[i] < a->part.masks->setup.number)
             return true;
     return false;
 }
@@ -144,7 +144,7 @@ static bool any_unpaired(const struct aggregator *a, const struct set *sites)
 bool aggregator_masks_setup_wants(const struct aggregator *a, unsigned site)
 {
     struct set others = partners(a, site);
-    if (a->masks->setup.paired[site] >= a->masks->setup.number)
+    if (a->part.masks->setup.paired[site] >= a->part.masks->setup.number)
         return !stated_now(a, site) && any_unpaired(a, &others);
     if (!stated_now(a, site))
         return set_count(&others);
@@ -156,10 +156,10 @@ bool aggregator_masks_setup_wants(const struct aggregator *a, unsigned site)
 
 static const char *unpaired(const struct aggregator *a)
 {
-    for (unsigned i = 0; a->masks && i < a->members.count && !MUTANT(ADDED_UNPAIRED); i++) {
+    for (unsigned i = 0; a->part.masks && i < a->members.count && !MUTANT(ADDED_UNPAIRED); i++) {
         struct set others = partners(a, i);
         if (set_has(&a->members.roster.members, i) && set_count(&others) &&
-            a->masks->setup.paired[i] < a->masks->setup.number)
+            a->part.masks->setup.paired[i] < a->part.masks->setup.number)
             return a->members.names[i];
     }
     return NULL;
@@ -167,7 +167,7 @@ static const char *unpaired(const struct aggregator *a)
 
 bool aggregator_masks_unstated(const struct aggregator *a, unsigned fragment, struct set *missing)
 {
-    const struct masks_setup *m = &a->masks->setup;
+    const struct masks_setup *m = &a->part.masks->setup;
     const struct set u = aggregator_masks_announced(a, fragment);
     struct set unstated = {0};
     for (unsigned i = 0; i < a->members.count; i++) {
@@ -185,12 +185,12 @@ bool aggregator_masks_unstated(const struct aggregator *a, unsigned fragment, st
 static void apart_log(struct aggregator *a)
 {
     enum { LINES = 1 };
-    const struct masks_setup *m = &a->masks->setup;
+    const struct masks_setup *m = &a->part.masks->setup;
     const char *name = a->members.names[m->added];
     bool stated = m->stated[m->added] >= m->number;
     unsigned repeats;
     if (set_has(&a->members.roster.members, m->added) && a->core.f[0].round >= m->first[0] &&
-        log_limit_pass(&a->limit, "apart", name, LINES, aggregator_now(a), &repeats))
+        aggregator_line_passes(a, "apart", name, LINES, &repeats))
         log_event(LOG_WARN, "waiting",
                   "missing=%s owes=\"public key\" setup=%" PRIu32
                   " text=\"the rounds go on without site %s, which was added, until all sites have "
@@ -202,7 +202,7 @@ static void apart_log(struct aggregator *a)
 /* Behind the rounds in flight, which are announced without it. */
 enum err aggregator_masks_join(struct aggregator *a)
 {
-    struct masks_setup *m = a->masks ? &a->masks->setup : NULL;
+    struct masks_setup *m = a->part.masks ? &a->part.masks->setup : NULL;
     uint64_t before[ROUND_FRAGMENTS_MAX];
     if (!m || m->number < 2 || m->joins[0] != UINT64_MAX)
         return ERR_OK;
@@ -224,7 +224,7 @@ enum err aggregator_masks_join(struct aggregator *a)
 
 int aggregator_masks_apart(const struct aggregator *a)
 {
-    const struct masks_setup *m = a->masks ? &a->masks->setup : NULL;
+    const struct masks_setup *m = a->part.masks ? &a->part.masks->setup : NULL;
     for (unsigned f = 0; m && m->number > 1 && f < a->core.fragments; f++)
         if (a->core.f[f].round < m->joins[f] && a->core.f[f].round < aggregator_rounds(a, f) &&
             set_has(&a->members.roster.members, m->added) && !a->o->strict)
@@ -242,9 +242,9 @@ const char *aggregator_masks_unpaired(const struct aggregator *a)
 
 void aggregator_masks_hello(struct aggregator *a, unsigned site, const struct wire_hello *m)
 {
-    if (!a->masks || site >= a->core.room)
+    if (!a->part.masks || site >= a->core.room)
         return;
-    struct masks_site *s = &a->masks->site[site];
+    struct masks_site *s = &a->part.masks->site[site];
     memcpy(s->certificate, m->identity, m->identity_bytes);
     s->certificate_bytes = m->identity_bytes;
 }
@@ -259,14 +259,15 @@ static void setup_list(const struct aggregator *a, uint32_t first, struct wire_m
     bytes_put_u32(&w, sites);
     const struct set in = served(a);
     seal_set_write(&w, &in, sites);
-    bytes_put_u32(&w, a->masks->setup.added);
+    bytes_put_u32(&w, a->part.masks->setup.added);
     bytes_put_u32(&w, a->core.fragments);
     for (unsigned f = 0; f < a->core.fragments; f++)
-        bytes_put_u64(&w, MUTANT(SETUP_FIRST) ? a->core.f[f].first : a->masks->setup.first[f]);
+        bytes_put_u64(&w, MUTANT(SETUP_FIRST) ? a->core.f[f].first : a->part.masks->setup.first[f]);
     answer->answer.outcome = ROUND_NONE;
-    answer->number = MUTANT(SETUP_VERSION) ? a->members.roster.version : a->masks->setup.number;
+    answer->number =
+        MUTANT(SETUP_VERSION) ? a->members.roster.version : a->part.masks->setup.number;
     for (uint32_t i = first; i < sites; i++) {
-        const struct masks_site *s = &a->masks->site[i];
+        const struct masks_site *s = &a->part.masks->site[i];
         size_t name = strlen(a->members.names[i]);
         if (!set_has(&in, i) || !s->stated || !s->certificate_bytes)
             continue;
@@ -291,7 +292,7 @@ static void setup_list(const struct aggregator *a, uint32_t first, struct wire_m
 static bool paired_take(struct aggregator *a, unsigned site, const struct wire_mask *m,
                         struct wire_mask_answer *answer)
 {
-    struct masks_setup *u = &a->masks->setup;
+    struct masks_setup *u = &a->part.masks->setup;
     uint32_t before = u->paired[site];
     if (m->round <= before || m->round > a->members.roster.version)
         return true;
@@ -327,7 +328,7 @@ static const char *statement_wrong(const struct aggregator *a, unsigned site,
 static bool statement_keep(struct aggregator *a, const struct keys_statement *s,
                            struct wire_answer *answer)
 {
-    struct masks_setup *u = &a->masks->setup;
+    struct masks_setup *u = &a->part.masks->setup;
     const uint32_t before = u->stated[s->site];
     const struct digest key_before = u->key[s->site],
                         key = digest_of(s->key.bytes, sizeof s->key.bytes);
@@ -355,8 +356,8 @@ static bool statement_keep(struct aggregator *a, const struct keys_statement *s,
 static bool statement_take(struct aggregator *a, unsigned site, const struct wire_mask *m,
                            struct wire_mask_answer *answer)
 {
-    const struct masks_setup *u = &a->masks->setup;
-    struct masks_site *to = &a->masks->site[site];
+    const struct masks_setup *u = &a->part.masks->setup;
+    struct masks_site *to = &a->part.masks->site[site];
     struct keys_statement s;
     bool reads = keys_statement_read(&s, m->body, m->body_bytes) == ERR_OK && s.site == site;
     const char *why =

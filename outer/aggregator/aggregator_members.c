@@ -54,7 +54,7 @@ void aggregator_members_change(struct aggregator *a, const struct journal_record
     round_roster(&a->core, r->site, in, first);
     if (in)
         a->site[r->site].finished = a->site[r->site].status.left = false;
-    set_put(&a->touched, r->site, true);
+    aggregator_touch(a, r->site);
 }
 
 void aggregator_members_take(struct aggregator *a, const struct manifest *m, const uint64_t *first)
@@ -65,7 +65,7 @@ void aggregator_members_take(struct aggregator *a, const struct manifest *m, con
         if (i >= a->members.count)
             name_put(a, i, m->names[i - r.initial]);
         round_roster(&a->core, i, set_has(&r.members, i), first);
-        set_put(&a->touched, i, true);
+        aggregator_touch(a, i);
     }
     a->members.roster = a->members.former = r;
     a->members.former.version--;

@@ -6,6 +6,31 @@
 #include "outer/config/identity.h"
 #include "outer/protocol/roles.h"
 
+struct site_metrics {                  /* of a site, since this process began */
+    uint64_t rounds, included;         /* committed with it in the roster; its work was in */
+    uint64_t payload_up, payload_down; /* bytes that arrived; bytes that it asked for */
+    uint32_t refused[ROUND_OUTCOMES];  /* its calls, by their answers */
+};
+struct aggregator_metrics {
+    struct site_metrics site[ROUND_SITES_MAX];
+};
+
+enum err aggregator_metrics_open(struct aggregator_metrics **out, struct arena *perm)
+{
+    TRY_ALLOC(*out = arena_alloc(perm, sizeof **out));
+    return ERR_OK;
+}
+
+void aggregator_metrics_up(struct aggregator *a, unsigned site, uint64_t bytes)
+{
+    a->part.metrics->site[site].payload_up += bytes;
+}
+
+void aggregator_metrics_down(struct aggregator *a, unsigned site, uint64_t bytes)
+{
+    a->part.metrics->site[site].payload_down += bytes;
+}
+
 /* The site whose certificate this is; -1: a certificate of no site of the run. */
 static int metrics_site_of(const struct aggregator *a, const char *peer)
 {
@@ -19,13 +44,13 @@ void aggregator_metrics_refused(struct aggregator *a, int site, const char *peer
     int of = site < 0 ? metrics_site_of(a, peer) : site;
     ASSERT((unsigned)outcome < ROUND_OUTCOMES);
     if (of >= 0 && outcome != ROUND_REBIND) /* says hello next: a restart of this process */
-        a->site[of].metrics.refused[outcome]++;
+        a->part.metrics->site[of].refused[outcome]++;
 }
 
 void aggregator_metrics_commit(struct aggregator *a, const struct manifest *m)
 {
     for (unsigned i = 0; !manifest_aborted(m) && i < m->site_count; i++) {
-        struct aggregator_metrics *of = &a->site[m->sites[i].site].metrics;
+        struct site_metrics *of = &a->part.metrics->site[m->sites[i].site];
         of->rounds++;
         of->included += m->sites[i].included;
     }
@@ -36,7 +61,7 @@ static void metrics_line(const struct aggregator *a, unsigned site, bool clock,
                          struct aggregator_text *t)
 {
     const struct aggregator_site *s = &a->site[site];
-    const struct aggregator_metrics *of = &s->metrics;
+    const struct site_metrics *of = &a->part.metrics->site[site];
     aggregator_text_add(t, "site=%s state=%s", a->members.names[site],
                         aggregator_site_state(a, site));
     if (s->status.heard_ms)

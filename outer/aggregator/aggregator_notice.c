@@ -2,12 +2,26 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator_masks.h"
+#include "outer/aggregator/aggregator_state.h"
 
 enum {
     NOTICE_FIRST_MS = 10000,
     NOTICE_LAST_MS = 300000
 }; /* "waiting" lines: 10 s, then twice as rare each time */
+
+struct notice_lines {                     /* "waiting" lines of one thing that is waited for */
+    uint64_t since_ms, next_ms, every_ms; /* every_ms 0: of none yet */
+};
+struct aggregator_notice {
+    struct notice_lines end;                           /* all rounds are committed */
+    struct notice_lines fragment[ROUND_FRAGMENTS_MAX]; /* of the round in flight */
+};
+
+enum err aggregator_notice_open(struct aggregator_notice **out, struct arena *perm)
+{
+    TRY_ALLOC(*out = arena_alloc(perm, sizeof **out));
+    return ERR_OK;
+}
 
 /* Of a site whose contribution is missing. */
 static void notice_text(char *out, size_t size, const struct aggregator *a, unsigned site,
@@ -37,13 +51,10 @@ static void notice_text(char *out, size_t size, const struct aggregator *a, unsi
 static void notice_upload(char *out, size_t size, const struct aggregator *a, unsigned fragment,
                           unsigned site)
 {
-    const struct upload *up = a->uploads;
-    while (up && !(up->site == site && up->in.header.fragment == fragment &&
-                   up->state != UPLOAD_SUPERSEDED))
-        up = up->next;
-    if (up)
-        snprintf(out, size, "%" PRIu64 "/%" PRIu64 " idle_s=%" PRIu64, blocks_sum(&up->in.blocks),
-                 up->in.header.payload_bytes, (aggregator_now(a) - up->chunk_ms) / 1000);
+    struct aggregator_sent sent;
+    if (aggregator_spool_sent(a, fragment, site, &sent))
+        snprintf(out, size, "%" PRIu64 "/%" PRIu64 " idle_s=%" PRIu64, sent.bytes, sent.of_bytes,
+                 sent.idle_ms / 1000);
     else
         snprintf(out, size, "0");
 }
@@ -54,10 +65,11 @@ static void notice_streams(const struct aggregator *a)
     char names[512] = "";
     size_t used = 0;
     for (unsigned i = 0; i < a->members.count; i++) {
-        if (!a->site[i].streams || used + 1 >= sizeof names)
+        unsigned streams = aggregator_spool_streams(a, i);
+        if (!streams || used + 1 >= sizeof names)
             continue;
         int n = snprintf(names + used, sizeof names - used, "%s%s:%u", used ? "," : "",
-                         a->members.names[i], a->site[i].streams);
+                         a->members.names[i], streams);
         used = n < 0 || used + (size_t)n >= sizeof names ? sizeof names - 1 : used + (size_t)n;
     }
     log_event(LOG_WARN, "receiving", "streams=%s", used ? names : "none");
@@ -96,12 +108,15 @@ static void notice_sites(const struct aggregator *a, unsigned fragment, uint64_t
     notice_streams(a);
 }
 
-void aggregator_notice_begin(struct aggregator *a, unsigned fragment, uint64_t now_ms)
+static void lines_begin(struct notice_lines *l, uint64_t since_ms)
 {
-    struct aggregator_fragment *f = &a->fragment[fragment];
-    f->first_ms = now_ms;
-    f->notice_every_ms = NOTICE_FIRST_MS;
-    f->notice_ms = now_ms + NOTICE_FIRST_MS;
+    *l = (struct notice_lines){since_ms, since_ms + NOTICE_FIRST_MS, NOTICE_FIRST_MS};
+}
+
+static void lines_next(struct notice_lines *l, uint64_t now_ms)
+{
+    l->every_ms = l->every_ms * 2 < NOTICE_LAST_MS ? l->every_ms * 2 : NOTICE_LAST_MS;
+    l->next_ms = now_ms + l->every_ms;
 }
 
 /* What is missing is a word of sites that may have ended: no round waits for them any more. */
@@ -117,14 +132,9 @@ static void notice_reports(const struct aggregator *a, uint64_t now_ms)
                   "text=\"all rounds are committed, and site %s has not confirmed the last one: if "
                   "it has ended, start it again; if it is gone for good, stop this aggregator: "
                   "everything is stored\"",
-                  (now_ms - a->end.since_ms) / 1000, a->members.names[i], a->site[i].status.bound,
-                  heard, a->members.names[i]);
+                  (now_ms - a->part.notice->end.since_ms) / 1000, a->members.names[i],
+                  a->site[i].status.bound, heard, a->members.names[i]);
     }
-}
-
-static uint64_t later_ms(uint64_t every_ms)
-{
-    return every_ms * 2 < NOTICE_LAST_MS ? every_ms * 2 : NOTICE_LAST_MS;
 }
 
 /* The run is over but for the reports of some sites. */
@@ -132,32 +142,31 @@ static uint64_t notice_end(struct aggregator *a, uint64_t now_ms)
 {
     if (!aggregator_last_committed(a))
         return UINT64_MAX;
-    if (!a->end.notice_every_ms) {
-        a->end.since_ms = now_ms;
-        a->end.notice_every_ms = NOTICE_FIRST_MS;
-        a->end.notice_ms = now_ms + NOTICE_FIRST_MS;
-    }
-    if (now_ms >= a->end.notice_ms) {
+    struct notice_lines *l = &a->part.notice->end;
+    if (!l->every_ms)
+        lines_begin(l, now_ms);
+    if (now_ms >= l->next_ms) {
         notice_reports(a, now_ms);
-        a->end.notice_every_ms = later_ms(a->end.notice_every_ms);
-        a->end.notice_ms = now_ms + a->end.notice_every_ms;
+        lines_next(l, now_ms);
     }
-    return a->end.notice_ms;
+    return l->next_ms;
 }
 
 uint64_t aggregator_notice(struct aggregator *a, uint64_t now_ms)
 {
     uint64_t wake_ms = notice_end(a, now_ms);
     for (unsigned i = 0; i < a->core.fragments; i++) {
-        struct aggregator_fragment *f = &a->fragment[i];
+        const struct aggregator_fragment *f = &a->fragment[i];
+        struct notice_lines *l = &a->part.notice->fragment[i];
         if (f->first_ms == UINT64_MAX)
             continue;
-        if (now_ms >= f->notice_ms) {
+        if (!l->every_ms || l->since_ms != f->first_ms)
+            lines_begin(l, f->first_ms);
+        if (now_ms >= l->next_ms) {
             notice_sites(a, i, now_ms);
-            f->notice_every_ms = later_ms(f->notice_every_ms);
-            f->notice_ms = now_ms + f->notice_every_ms;
+            lines_next(l, now_ms);
         }
-        wake_ms = f->notice_ms < wake_ms ? f->notice_ms : wake_ms;
+        wake_ms = l->next_ms < wake_ms ? l->next_ms : wake_ms;
     }
     return wake_ms;
 }

@@ -20,8 +20,9 @@ static void status_site(const struct aggregator *a, unsigned site, struct aggreg
                         aggregator_site_state(a, site));
     if (s->status.heard_ms)
         aggregator_text_add(t, " heard_s=%" PRIu64, (now_ms - s->status.heard_ms) / 1000);
-    if (s->strikes)
-        aggregator_text_add(t, " bad=%u/%u", s->strikes, a->o->strikes_max);
+    unsigned bad = aggregator_strikes(a, site);
+    if (bad)
+        aggregator_text_add(t, " bad=%u/%u", bad, a->o->strikes_max);
     aggregator_text_add(t, "\n");
 }
 
@@ -76,7 +77,7 @@ static enum err act_journal(struct aggregator *a, const char *peer, const struct
                                  .to = m->to};
     TRY(journal_append(&a->journal, r));
     const char *act = roles_call_name(aggregator_act_call(m->act));
-    if (log_limit_pass(&a->limit, act, peer, ACTS_MAX, aggregator_now(a), &repeats))
+    if (aggregator_line_passes(a, act, peer, ACTS_MAX, &repeats))
         log_event(LOG_WARN, "operator",
                   "act=%s by=%s fragment=%u round=%" PRIu64 " site=%s repeats=%u", act, peer,
                   m->fragment, m->round, m->site, repeats);
@@ -156,7 +157,7 @@ static enum err operate_close(struct aggregator *a, const char *peer, const stru
                        "round %" PRIu64 " is over; the last manifest is %.16s", m->round, hex);
     else if (m->round > f->round || m->round >= aggregator_rounds(a, m->fragment))
         aggregator_say(answer, ROUND_INVALID, "round %" PRIu64 " has not begun", m->round);
-    else if (a->commit.stage == COMMIT_PASSING && a->commit.fragment == m->fragment)
+    else if (aggregator_commit_passes(a, m->fragment))
         aggregator_say(answer, ROUND_FULL, "round %" PRIu64 " is being committed", m->round);
     else if (a->fragment[m->fragment].ordered && is_ordered(&a->fragment[m->fragment], m))
         aggregator_say(answer, ROUND_CURRENT, "round %" PRIu64 " is being closed", m->round);

@@ -13,6 +13,31 @@ enum {
     LINES = 4 /* of one site in a window of the limiter: a script may quarantine and readmit */
 };
 
+struct strikes { /* of one site: contributions in a row that were refused, or hardly counted */
+    unsigned count;
+    struct digest last; /* the last one refused, by which process, and when: a message that */
+    uint64_t last_by, last_ms; /* arrives twice is one contribution */
+};
+struct aggregator_quarantine {
+    struct strikes site[ROUND_SITES_MAX];
+};
+
+enum err aggregator_quarantine_open(struct aggregator_quarantine **out, struct arena *perm)
+{
+    TRY_ALLOC(*out = arena_alloc(perm, sizeof **out));
+    return ERR_OK;
+}
+
+static struct strikes *strikes_of(const struct aggregator *a, unsigned site)
+{
+    return &a->part.quarantine->site[site];
+}
+
+unsigned aggregator_strikes(const struct aggregator *a, unsigned site)
+{
+    return strikes_of(a, site)->count;
+}
+
 bool aggregator_quarantined(const struct aggregator *a, unsigned site)
 {
     return set_has(&a->core.excluded, site);
@@ -33,8 +58,8 @@ static void quarantine_set(struct aggregator *a, unsigned site, bool in)
 {
     struct round_event e = {.kind = in ? ROUND_EXCLUDE : ROUND_READMIT, .site = site};
     struct round_update u;
-    a->site[site].strikes = 0;
-    set_put(&a->touched, site, true);
+    strikes_of(a, site)->count = 0;
+    aggregator_touch(a, site);
     aggregator_step(a, &e, &u);
 }
 
@@ -52,8 +77,8 @@ enum err aggregator_quarantine(struct aggregator *a, unsigned site, bool in, con
         return ERR_OK;
     TRY(journal_append(&a->journal, &r));
     quarantine_set(a, site, in);
-    if (log_limit_pass(&a->limit, in ? "quarantine" : "readmit", a->members.names[site], LINES,
-                       aggregator_now(a), &repeats))
+    if (aggregator_line_passes(a, in ? "quarantine" : "readmit", a->members.names[site], LINES,
+                               &repeats))
         log_event(in ? LOG_ERROR : LOG_WARN, in ? "quarantine" : "readmit",
                   "site=%s repeats=%u why=%s", a->members.names[site], repeats,
                   log_quote(quoted, sizeof quoted, why));
@@ -63,7 +88,7 @@ enum err aggregator_quarantine(struct aggregator *a, unsigned site, bool in, con
 static void strike_add(struct aggregator *a, unsigned site, const char *why)
 {
     if (!a->o->strikes_max || aggregator_quarantined(a, site) ||
-        ++a->site[site].strikes < a->o->strikes_max)
+        ++strikes_of(a, site)->count < a->o->strikes_max)
         return;
     enum err e = aggregator_quarantine(a, site, true, why);
     if (e == ERR_FULL) /* with the next one, when there is space for the record */
@@ -75,15 +100,15 @@ static void strike_add(struct aggregator *a, unsigned site, const char *why)
 void aggregator_strike(struct aggregator *a, unsigned site, const struct wire_contribution *m,
                        const char *why)
 {
-    struct aggregator_site *s = &a->site[site];
+    struct strikes *s = strikes_of(a, site);
     uint64_t now_ms = aggregator_now(a);
-    bool again = digest_equal(&s->struck, &m->payload) && s->struck_by == m->head.incarnation &&
-                 s->struck_ms && now_ms - s->struck_ms < STRIKE_AGAIN_MS;
+    bool again = digest_equal(&s->last, &m->payload) && s->last_by == m->head.incarnation &&
+                 s->last_ms && now_ms - s->last_ms < STRIKE_AGAIN_MS;
     if (again)
         return;
-    s->struck = m->payload;
-    s->struck_by = m->head.incarnation;
-    s->struck_ms = now_ms;
+    s->last = m->payload;
+    s->last_by = m->head.incarnation;
+    s->last_ms = now_ms;
     strike_add(a, site, why);
 }
 
@@ -94,7 +119,7 @@ void aggregator_strikes_commit(struct aggregator *a, const struct manifest *m)
         if (e->included && m->scaled && a->o->clip > 0 && e->factor <= STRIKE_FACTOR)
             strike_add(a, e->site, "its contributions are clipped to a quarter and less");
         else if (e->included)
-            a->site[e->site].strikes = 0;
+            strikes_of(a, e->site)->count = 0;
     }
 }
 

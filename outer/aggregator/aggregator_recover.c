@@ -6,6 +6,7 @@
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator_identity.h"
 #include "outer/aggregator/aggregator_masks.h"
+#include "outer/config/identity.h"
 #include "outer/protocol/mutant.h"
 
 static enum err stale_check(const struct aggregator *a)
@@ -180,7 +181,7 @@ static enum err recover_epoch(struct aggregator *a, const struct recovery *v)
     TRY(epoch_find(a, v->epoch, &before));
     journal_age(a, v, before);
     a->start.epoch = before + (before == 0 || !MUTANT(EPOCH_KEPT));
-    a->core.epoch = a->start.epoch;
+    round_epoch(&a->core, a->start.epoch);
     a->env->ops->random(a->env, &a->start.instance, sizeof a->start.instance);
     struct journal_record r = {.kind = JOURNAL_EPOCH, .round = a->start.epoch};
     TRY(a->start.journal_lost ? aggregator_journal_again(a) : journal_append(&a->journal, &r));
@@ -307,6 +308,8 @@ static enum err recover_lost(struct aggregator *a)
 enum err aggregator_recover(struct aggregator *a, struct arena *perm)
 {
     struct recovery v = {.a = a};
+    a->start.opened_ms = aggregator_now(a);
+    a->start.config = identity_digest(a->o->canonical);
     TRY(aggregator_claim(a->env, a->o->canonical, NULL));
     TRY(stale_check(a));
     a->start.begun = store_begun(a->env);
@@ -317,8 +320,8 @@ enum err aggregator_recover(struct aggregator *a, struct arena *perm)
     TRY(recover_core(a, perm));
     TRY(aggregator_organs_open(a));
     TRY(aggregator_claim_again(a));
-    TRY(aggregator_identity_open(a, perm));
-    TRY(aggregator_masks_open(a, perm));
+    TRY(aggregator_identities_read(a));
+    TRY(aggregator_masks_read(a, perm));
     TRY(recover_journal(a, &v));
     TRY(aggregator_organs_recovered(a));
     if (a->start.journal_lost)

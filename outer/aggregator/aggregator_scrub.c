@@ -4,6 +4,7 @@
  * of a commit.
  */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
@@ -21,7 +22,8 @@ enum repair_kind {                 /* of a file that the scrub found damaged */
 enum repair_state { REPAIR_NONE, REPAIR_WANTED, REPAIR_TAKEN, REPAIR_DONE };
 struct aggregator_scrub { /* the scrub's thread asks, the thread of work() does it */
     struct scrub *scrub;
-    enum repair_state state; /* guarded by a->mutex; all else is the thread's whose turn it is */
+    pthread_mutex_t mutex;   /* guards: */
+    enum repair_state state; /* all else is the thread's whose turn it is */
     enum repair_kind kind;
     uint64_t fragment, round;
     char path[SCRUB_PATH_MAX];
@@ -33,25 +35,25 @@ struct aggregator_scrub { /* the scrub's thread asks, the thread of work() does 
 
 static bool repair_over(struct aggregator *a)
 {
-    pthread_mutex_lock(&a->mutex);
-    bool over = a->scrub->state == REPAIR_DONE;
+    pthread_mutex_lock(&a->part.scrub->mutex);
+    bool over = a->part.scrub->state == REPAIR_DONE;
     if (over)
-        a->scrub->state = REPAIR_NONE;
-    pthread_mutex_unlock(&a->mutex);
+        a->part.scrub->state = REPAIR_NONE;
+    pthread_mutex_unlock(&a->part.scrub->mutex);
     return over;
 }
 
 static enum err repair_ask(struct aggregator *a, enum repair_kind kind, const struct scrub_file *f)
 {
-    struct aggregator_scrub *r = a->scrub;
-    pthread_mutex_lock(&a->mutex);
+    struct aggregator_scrub *r = a->part.scrub;
+    pthread_mutex_lock(&a->part.scrub->mutex);
     ASSERT(r->state == REPAIR_NONE);
     r->kind = kind;
     r->fragment = f->number[0];
     r->round = f->number[1];
     snprintf(r->path, sizeof r->path, "%s", f->path);
     r->state = REPAIR_WANTED;
-    pthread_mutex_unlock(&a->mutex);
+    pthread_mutex_unlock(&a->part.scrub->mutex);
     while (!repair_over(a))
         if (scrub_wait(r->scrub, ASKED_MS))
             return ERR_STOPPED;
@@ -85,7 +87,8 @@ static const struct scrub_row rows[] = {
     {"spool/#/#/*", SCRUB_NAMED, payload_mend, "replace the disk"},
 };
 
-enum err aggregator_scrub_open(struct aggregator *a, struct arena *perm)
+enum err aggregator_scrub_open(struct aggregator_scrub **out, struct aggregator *a,
+                               struct arena *perm)
 {
     const struct scrub_options o = {.rows = rows,
                                     .row_count = sizeof rows / sizeof *rows,
@@ -94,28 +97,29 @@ enum err aggregator_scrub_open(struct aggregator *a, struct arena *perm)
                                     .self = a};
     if (!o.every_ms)
         return ERR_OK;
-    TRY_ALLOC(a->scrub = arena_alloc(perm, sizeof *a->scrub));
-    return scrub_open(&a->scrub->scrub, a->env, &o);
+    TRY_ALLOC(*out = arena_alloc(perm, sizeof **out));
+    pthread_mutex_init(&(*out)->mutex, NULL);
+    return scrub_open(&(*out)->scrub, a->env, &o);
 }
 
-void aggregator_scrub_close(struct aggregator *a)
+void aggregator_scrub_close(struct aggregator_scrub *r)
 {
-    if (!a->scrub)
+    if (!r)
         return;
-    scrub_close(a->scrub->scrub);
-    a->scrub = NULL;
+    scrub_close(r->scrub);
+    pthread_mutex_destroy(&r->mutex);
 }
 
 bool aggregator_scrub_counts(const struct aggregator *a, struct scrub_counts *out)
 {
-    pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&a->mutex;
+    struct aggregator_scrub *r = a->part.scrub;
     *out = (struct scrub_counts){0};
-    if (!a->scrub)
+    if (!r)
         return false;
-    scrub_counts(a->scrub->scrub, out);
-    pthread_mutex_lock(mutex);
-    bool wanted = a->scrub->state == REPAIR_WANTED;
-    pthread_mutex_unlock(mutex);
+    scrub_counts(r->scrub, out);
+    pthread_mutex_lock(&r->mutex);
+    bool wanted = r->state == REPAIR_WANTED;
+    pthread_mutex_unlock(&r->mutex);
     return wanted;
 }
 
@@ -123,22 +127,22 @@ bool aggregator_scrub_counts(const struct aggregator *a, struct scrub_counts *ou
 
 static void repair_result(struct aggregator *a, enum err e)
 {
-    a->scrub->e = e;
-    snprintf(a->scrub->why, sizeof a->scrub->why, "%s", e == ERR_OK ? "" : err_message());
+    a->part.scrub->e = e;
+    snprintf(a->part.scrub->why, sizeof a->part.scrub->why, "%s", e == ERR_OK ? "" : err_message());
 }
 
 static void repair_end(struct aggregator *a)
 {
-    pthread_mutex_lock(&a->mutex);
-    a->scrub->state = REPAIR_DONE;
-    pthread_mutex_unlock(&a->mutex);
+    pthread_mutex_lock(&a->part.scrub->mutex);
+    a->part.scrub->state = REPAIR_DONE;
+    pthread_mutex_unlock(&a->part.scrub->mutex);
 }
 
 /* ERR_INPUT: the round is over, the contribution is not journalled yet, or a commit reads it now,
  * which verifies it too. */
 static enum err repair_payload(struct aggregator *a)
 {
-    const struct aggregator_scrub *r = a->scrub;
+    const struct aggregator_scrub *r = a->part.scrub;
     const struct round_fragment *f = &a->core.f[r->fragment];
     if (r->round + 1 == f->round && a->replica->o.compresses_downlink)
         return err_set(ERR_CORRUPT, "the round is over and its site keeps it no longer; it is "
@@ -162,7 +166,7 @@ static enum err repair_payload(struct aggregator *a)
 
 static enum err repair_under_lock(struct aggregator *a)
 {
-    const struct aggregator_scrub *r = a->scrub;
+    const struct aggregator_scrub *r = a->part.scrub;
     return r->kind == REPAIR_PAYLOAD  ? repair_payload(a)
            : r->kind == REPAIR_MEMORY ? aggregator_file_again(a, r->path)
                                       : err_set(ERR_CORRUPT, "there is no other copy here");
@@ -171,7 +175,7 @@ static enum err repair_under_lock(struct aggregator *a)
 /* Of the fragment's files: not yet in force, or not kept any more. */
 static bool repair_idle(const struct aggregator *a)
 {
-    const struct aggregator_scrub *r = a->scrub;
+    const struct aggregator_scrub *r = a->part.scrub;
     bool of_fragment = r->kind == REPAIR_STATE || r->kind == REPAIR_CURRENT ||
                        r->kind == REPAIR_HISTORY || r->kind == REPAIR_PAYLOAD;
     if (!of_fragment)
@@ -182,7 +186,7 @@ static bool repair_idle(const struct aggregator *a)
 
 static void repair_outside(struct aggregator *a)
 {
-    const struct aggregator_scrub *r = a->scrub;
+    const struct aggregator_scrub *r = a->part.scrub;
     unsigned fragment = (unsigned)r->fragment;
     enum err e = r->kind == REPAIR_CURRENT ? outer_state_repair_current(a->replica, fragment)
                                            : outer_state_repair(a->replica, fragment, r->round);
@@ -194,13 +198,13 @@ static void repair_outside(struct aggregator *a)
 void aggregator_scrub_work(struct aggregator *a)
 {
     static const struct aggregator_beside outside = {repair_outside, repair_end};
-    struct aggregator_scrub *r = a->scrub;
-    if (!r || a->commit.stage != COMMIT_IDLE || a->failed != ERR_OK)
+    struct aggregator_scrub *r = a->part.scrub;
+    if (!r || !aggregator_commit_idle(a) || a->state.failed != ERR_OK)
         return;
-    pthread_mutex_lock(&a->mutex);
+    pthread_mutex_lock(&a->part.scrub->mutex);
     bool wanted = r->state == REPAIR_WANTED;
     r->state = wanted ? REPAIR_TAKEN : r->state;
-    pthread_mutex_unlock(&a->mutex);
+    pthread_mutex_unlock(&a->part.scrub->mutex);
     if (!wanted)
         return;
     bool idle = repair_idle(a);

@@ -4,9 +4,11 @@
 #include "outer/aggregator/aggregator.h"
 #include "outer/store/scrub.h"
 
-enum err aggregator_scrub_open(struct aggregator *a,
-                               struct arena *perm) MUST; /* nothing where it is off */
-void aggregator_scrub_close(struct aggregator *a);
+struct aggregator_scrub;
+/* *out stays NULL where it is off; set before the scrub's thread begins. */
+enum err aggregator_scrub_open(struct aggregator_scrub **out, struct aggregator *a,
+                               struct arena *perm) MUST;
+void aggregator_scrub_close(struct aggregator_scrub *r);
 /* By work(), under the lock: what the scrub has asked for is done, or begun in the place of a
  * commit, no commit being in flight. */
 void aggregator_scrub_work(struct aggregator *a);

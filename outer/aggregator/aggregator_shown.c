@@ -1,14 +1,36 @@
 /* What other threads may see of the aggregator, as it was after the last work(). */
 #include <string.h>
+#include <pthread.h>
 #include "outer/aggregator/aggregator_state.h"
 
+struct aggregator_shown {
+    pthread_mutex_t mutex; /* guards all of it */
+    struct aggregator_status status;
+    struct { /* what a site's missing_ms is made of, when somebody asks */
+        uint64_t first_ms;
+        struct set missing;
+    } waiting[ROUND_FRAGMENTS_MAX];
+};
+
+enum err aggregator_shown_open(struct aggregator_shown **out, struct arena *perm)
+{
+    TRY_ALLOC(*out = arena_alloc(perm, sizeof **out));
+    pthread_mutex_init(&(*out)->mutex, NULL);
+    return ERR_OK;
+}
+
+void aggregator_shown_close(struct aggregator_shown *s)
+{
+    pthread_mutex_destroy(&s->mutex);
+}
+
 /* Since when some round waits for this site. */
-static uint64_t missing_since(const struct aggregator *a, unsigned site)
+static uint64_t missing_since(const struct aggregator_shown *s, unsigned site)
 {
     uint64_t since = UINT64_MAX;
-    for (unsigned i = 0; i < a->shown.status.fragments; i++)
-        if (set_has(&a->shown.waiting[i].missing, site) && a->shown.waiting[i].first_ms < since)
-            since = a->shown.waiting[i].first_ms;
+    for (unsigned i = 0; i < s->status.fragments; i++)
+        if (set_has(&s->waiting[i].missing, site) && s->waiting[i].first_ms < since)
+            since = s->waiting[i].first_ms;
     return since == UINT64_MAX ? 0 : since;
 }
 
@@ -16,69 +38,72 @@ static uint64_t missing_since(const struct aggregator *a, unsigned site)
  */
 static void show_sites(struct aggregator *a)
 {
+    struct set touched = aggregator_touched(a);
+    struct aggregator_status *s = &a->part.shown->status;
     for (unsigned w = 0; w < SET_WORDS; w++)
-        for (; a->touched.word[w]; a->touched.word[w] &= a->touched.word[w] - 1) {
-            unsigned i = 64 * w + (unsigned)__builtin_ctzll(a->touched.word[w]);
-            struct aggregator_site_status *to = &a->shown.status.site[i];
+        for (; touched.word[w]; touched.word[w] &= touched.word[w] - 1) {
+            unsigned i = 64 * w + (unsigned)__builtin_ctzll(touched.word[w]);
+            struct aggregator_site_status *to = &s->site[i];
             bool before = to->bound;
             a->site[i].status.bound = a->core.s[i].bound;
             a->site[i].status.quarantined = aggregator_quarantined(a, i);
             a->site[i].status.removed = !aggregator_serves_site(a, i);
             a->site[i].status.name = a->members.names[i];
             *to = a->site[i].status;
-            a->shown.status.bound += (unsigned)to->bound - (unsigned)before;
+            s->bound += (unsigned)to->bound - (unsigned)before;
         }
 }
 
 void aggregator_show(struct aggregator *a)
 {
-    pthread_mutex_lock(&a->mutex);
-    struct aggregator_status *s = &a->shown.status;
+    struct aggregator_shown *x = a->part.shown;
+    struct aggregator_status *s = &x->status;
+    pthread_mutex_lock(&x->mutex);
     const char *owes;
     s->sites = a->members.count;
     s->fragments = a->core.fragments;
     show_sites(a);
     for (unsigned i = 0; i < a->core.fragments; i++) {
-        a->shown.waiting[i].first_ms = a->fragment[i].first_ms;
-        a->shown.waiting[i].missing = aggregator_missing_of(a, i, &owes);
+        x->waiting[i].first_ms = a->fragment[i].first_ms;
+        x->waiting[i].missing = aggregator_missing_of(a, i, &owes);
         s->round[i] = a->core.f[i].round;
         s->rounds[i] = aggregator_rounds(a, i);
     }
     s->epoch = a->start.epoch;
-    s->payload_up = a->payload_up;
-    s->payload_down = a->payload_down;
+    s->payload_up = aggregator_spool_bytes(a);
+    s->payload_down = aggregator_fetch_bytes(a);
     s->done = aggregator_all_done(a);
-    s->failed = a->failed;
-    memcpy(s->why, a->why, sizeof s->why);
-    pthread_mutex_unlock(&a->mutex);
+    s->failed = a->state.failed;
+    memcpy(s->why, a->state.why, sizeof s->why);
+    pthread_mutex_unlock(&x->mutex);
 }
 
 void aggregator_status(const struct aggregator *a, struct aggregator_status *out)
 {
-    pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&a->mutex;
-    pthread_mutex_lock(mutex);
-    *out = a->shown.status;
+    struct aggregator_shown *x = a->part.shown;
+    pthread_mutex_lock(&x->mutex);
+    *out = x->status;
     for (unsigned i = 0; i < out->sites; i++)
-        out->site[i].missing_ms = missing_since(a, i);
-    pthread_mutex_unlock(mutex);
+        out->site[i].missing_ms = missing_since(x, i);
+    pthread_mutex_unlock(&x->mutex);
 }
 
 bool aggregator_done(const struct aggregator *a)
 {
-    pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&a->mutex;
-    pthread_mutex_lock(mutex);
-    bool done = a->shown.status.done;
-    pthread_mutex_unlock(mutex);
+    struct aggregator_shown *x = a->part.shown;
+    pthread_mutex_lock(&x->mutex);
+    bool done = x->status.done;
+    pthread_mutex_unlock(&x->mutex);
     return done;
 }
 
 enum err aggregator_failed(const struct aggregator *a)
 {
-    pthread_mutex_t *mutex = (pthread_mutex_t *)(uintptr_t)&a->mutex;
-    pthread_mutex_lock(mutex);
-    enum err e = a->shown.status.failed;
+    struct aggregator_shown *x = a->part.shown;
+    pthread_mutex_lock(&x->mutex);
+    enum err e = x->status.failed;
     if (e != ERR_OK)
-        err_set(e, "%s", a->shown.status.why);
-    pthread_mutex_unlock(mutex);
+        err_set(e, "%s", x->status.why);
+    pthread_mutex_unlock(&x->mutex);
     return e;
 }

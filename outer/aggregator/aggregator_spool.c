@@ -12,6 +12,47 @@
 
 enum { STREAMS_PER_FRAGMENT = 2, BUSY_RETRY_MS = 500 };
 
+/* RECEIVING -> VERIFYING or SUPERSEDED; both end with the upload. */
+enum upload_state {
+    UPLOAD_RECEIVING,  /* chunks come; `storing` of them are being written, outside the lock */
+    UPLOAD_VERIFYING,  /* all there: being verified and made durable, outside the lock */
+    UPLOAD_SUPERSEDED, /* a newer stream took its place */
+};
+struct upload { /* one contribution on its way in */
+    struct upload *next;
+    unsigned site;
+    enum upload_state state;
+    struct intake in;
+    unsigned storing; /* chunks that are being written; a superseded stream may have some */
+    uint64_t offered_ms;
+    uint64_t chunk_ms;         /* when its last chunk was stored, or it was opened */
+    const struct codec *codec; /* of its round */
+    uint8_t *grid;             /* of its round: the state's may change while it is verified */
+    uint64_t masked_bytes;     /* of its round; 0: in the clear */
+    double squares;            /* of its values: codec.check */
+};
+struct spool_site {
+    unsigned streams; /* uploads that have not ended */
+    struct aggregator_pace pace;
+};
+struct spool_held { /* a round that is over, and whose contributions the organs read */
+    bool on, left;  /* left: by the last upload to it, so that it goes at the release */
+    unsigned fragment;
+    uint64_t round;
+};
+struct aggregator_spool {
+    struct upload *uploads;
+    uint64_t payload_bytes; /* arrived, since the start */
+    struct spool_held held;
+    struct spool_site site[ROUND_SITES_MAX];
+};
+
+enum err aggregator_spool_open(struct aggregator_spool **out, struct arena *perm)
+{
+    TRY_ALLOC(*out = arena_alloc(perm, sizeof **out));
+    return ERR_OK;
+}
+
 void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round,
                            const struct digest *payload, char out[AGGREGATOR_PATH_MAX])
 {
@@ -127,7 +168,7 @@ enum err aggregator_spool_sweep(struct aggregator *a, bool ended)
 
 bool aggregator_spool_verifying(const struct aggregator *a, unsigned fragment, uint64_t round)
 {
-    for (const struct upload *up = a->uploads; up; up = up->next)
+    for (const struct upload *up = a->part.spool->uploads; up; up = up->next)
         if (up->state == UPLOAD_VERIFYING && up->in.header.fragment == fragment &&
             up->in.header.round == round)
             return true;
@@ -146,6 +187,59 @@ enum err aggregator_spool_drop(struct aggregator *a, unsigned fragment, uint64_t
     if (aggregator_spool_verifying(a, fragment, round))
         return ERR_OK; /* it renames a file there */
     return aggregator_spool_remove(a, fragment, round);
+}
+
+void aggregator_spool_hold(struct aggregator *a, unsigned fragment, uint64_t round)
+{
+    a->part.spool->held = (struct spool_held){.on = true, .fragment = fragment, .round = round};
+}
+
+enum err aggregator_spool_release(struct aggregator *a)
+{
+    const struct spool_held h = a->part.spool->held;
+    a->part.spool->held = (struct spool_held){.on = false};
+    return h.left ? aggregator_spool_drop(a, h.fragment, h.round) : ERR_OK;
+}
+
+/* What is left of the spool of a round that is over goes: at once, or when the organs have had it.
+ */
+static enum err spool_left(struct aggregator *a, unsigned fragment, uint64_t round)
+{
+    struct spool_held *h = &a->part.spool->held;
+    if (!h->on || h->fragment != fragment || h->round != round)
+        return aggregator_spool_drop(a, fragment, round);
+    h->left = true;
+    return ERR_OK;
+}
+
+/* ---- what others ask ---- */
+
+uint64_t aggregator_spool_bytes(const struct aggregator *a)
+{
+    return a->part.spool->payload_bytes;
+}
+
+unsigned aggregator_spool_streams(const struct aggregator *a, unsigned site)
+{
+    return a->part.spool->site[site].streams;
+}
+
+const struct aggregator_pace *aggregator_spool_pace(const struct aggregator *a, unsigned site)
+{
+    return &a->part.spool->site[site].pace;
+}
+
+bool aggregator_spool_sent(const struct aggregator *a, unsigned fragment, unsigned site,
+                           struct aggregator_sent *out)
+{
+    const struct upload *up = a->part.spool->uploads;
+    while (up && !(up->site == site && up->in.header.fragment == fragment &&
+                   up->state != UPLOAD_SUPERSEDED))
+        up = up->next;
+    if (up)
+        *out = (struct aggregator_sent){blocks_sum(&up->in.blocks), up->in.header.payload_bytes,
+                                        aggregator_now(a) - up->chunk_ms};
+    return up != NULL;
 }
 
 /* ---- answers ---- */
@@ -189,7 +283,7 @@ static bool header_good(const struct aggregator *a, const struct wire_contributi
         aggregator_say(
             answer, ROUND_MISMATCH,
             "codec: not the one that configuration and parent manifest say for this round");
-    else if (a->masks && aggregator_masks_header(a, m))
+    else if (a->o->masks.on && aggregator_masks_header(a, m))
         aggregator_say(answer, ROUND_INVALID, "%s", aggregator_masks_header(a, m));
     else
         return true;
@@ -207,8 +301,9 @@ static struct round_event event_of(const struct aggregator *a, enum round_event_
     e.parent = m->parent;
     e.payload = m->payload;
     e.payload_bytes = m->payload_bytes;
-    e.payload_max = a->masks ? aggregator_masks_payload_bytes(a, m->fragment)
-                             : c->payload_max(c, a->replica->fragments->f[m->fragment].elements);
+    e.payload_max = a->o->masks.on
+                        ? aggregator_masks_payload_bytes(a, m->fragment)
+                        : c->payload_max(c, a->replica->fragments->f[m->fragment].elements);
     e.weight = m->weight;
     e.norm = norm;
     e.data_cursor = m->data_cursor;
@@ -270,12 +365,12 @@ static void upload_close(struct aggregator *a, struct upload *up)
 static void upload_free(struct aggregator *a, struct upload *up)
 {
     upload_close(a, up);
-    for (struct upload **at = &a->uploads; *at; at = &(*at)->next)
+    for (struct upload **at = &a->part.spool->uploads; *at; at = &(*at)->next)
         if (*at == up) {
             *at = up->next;
             break;
         }
-    a->site[up->site].streams--;
+    a->part.spool->site[up->site].streams--;
     free(up->grid);
     free(up);
 }
@@ -285,7 +380,7 @@ static void upload_free(struct aggregator *a, struct upload *up)
 static bool upload_busy(const struct aggregator *a, unsigned site,
                         const struct wire_contribution *m)
 {
-    for (const struct upload *up = a->uploads; up; up = up->next)
+    for (const struct upload *up = a->part.spool->uploads; up; up = up->next)
         if (up->site == site && up->in.header.fragment == m->fragment &&
             up->in.header.round == m->round && (up->storing || up->state == UPLOAD_VERIFYING))
             return true;
@@ -302,7 +397,7 @@ static void upload_to(struct upload *up, enum upload_state state)
 
 static void uploads_supersede(struct aggregator *a, unsigned site, unsigned fragment)
 {
-    for (struct upload *up = a->uploads; up; up = up->next)
+    for (struct upload *up = a->part.spool->uploads; up; up = up->next)
         if (up->site == site && up->in.header.fragment == fragment &&
             up->state == UPLOAD_RECEIVING) {
             upload_to(up, UPLOAD_SUPERSEDED);
@@ -322,9 +417,9 @@ static enum err upload_open(struct aggregator *a, unsigned site, const struct wi
     up->offered_ms = up->chunk_ms = aggregator_now(a);
     aggregator_spool_path(a->members.names[site], m->fragment, m->round, &m->payload, up->in.final);
     intake_make(&up->in, m);
-    up->next = a->uploads;
-    a->uploads = up;
-    a->site[site].streams++;
+    up->next = a->part.spool->uploads;
+    a->part.spool->uploads = up;
+    a->part.spool->site[site].streams++;
     enum err e = clear ? parts_clear(a, up) : ERR_OK;
     if (e == ERR_OK &&
         a->env->ops->exists(
@@ -372,7 +467,7 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
             aggregator_strike(a, (unsigned)site, m, answer->text);
         return;
     }
-    if (a->site[site].streams >= STREAMS_PER_FRAGMENT * a->core.fragments) {
+    if (a->part.spool->site[site].streams >= STREAMS_PER_FRAGMENT * a->core.fragments) {
         aggregator_say(answer, ROUND_FULL, "too many open streams of this site");
         answer->retry_ms = AGGREGATOR_FULL_RETRY_MS;
         return;
@@ -470,8 +565,8 @@ void aggregator_stored(void *self, void *upload, uint64_t offset, size_t n, enum
         BLOCKS_NEW) /* or another stream brought the same bytes meanwhile */
         return;
     blocks_add(&up->in.blocks, offset, n);
-    a->payload_up += n;
-    a->site[up->site].metrics.payload_up += n;
+    a->part.spool->payload_bytes += n;
+    aggregator_metrics_up(a, up->site, n);
     up->chunk_ms = aggregator_now(a);
     aggregator_heard(a, up->site);
 }
@@ -539,12 +634,9 @@ static void contribution_journal(struct aggregator *a, struct upload *up,
         event_of(a, ROUND_STORED, up->site, &up->in.header, upload_norm(a, up));
     enum round_outcome o = step_event(a, stored, answer);
     ASSERT(o == ROUND_RECEIPT); /* asked just before, and nothing came between */
-    if (!fragment) {
-        struct aggregator_site *from = &a->site[up->site];
-        from->pace = up->in.header.pace;
-        from->paced = up->in.header.round;
-        from->paced_ms = aggregator_now(a) - up->offered_ms;
-    }
+    if (!fragment)
+        a->part.spool->site[up->site].pace = (struct aggregator_pace){
+            up->in.header.pace, up->in.header.round, aggregator_now(a) - up->offered_ms};
     unsigned count = aggregator_missing(a, fragment, missing, sizeof missing);
     log_event(LOG_DETAIL, "accept",
               "fragment=%u round=%" PRIu64 " site=%s bytes=%" PRIu64 " missing=%u%s%s", fragment,
@@ -595,7 +687,7 @@ static void contribution_finish(struct aggregator *a, struct upload *up, struct 
         aggregator_say(answer, ROUND_LATE, "sealed without this site: the manifest follows");
         return;
     }
-    if (!wrong && !a->masks) {
+    if (!wrong && !a->o->masks.on) {
         intake_verdict(&up->in, norm_check(a, up));
         wrong = up->in.verdict == ERR_PROTO;
     }
@@ -677,8 +769,15 @@ void aggregator_verified(void *self, void *upload, struct wire_answer *answer)
     upload_free(a, up);
     if (round + a->replica->o.compresses_downlink <
         a->core.f[fragment].round) { /* over, while it was in there; or else at the next commit */
-        enum err e = aggregator_commit_spool_left(a, fragment, round);
+        enum err e = spool_left(a, fragment, round);
         if (e != ERR_OK)
             aggregator_halt(a, e);
     }
+}
+
+void aggregator_spool_close(struct aggregator *a)
+{
+    struct wire_answer ignored;
+    while (a->part.spool->uploads)
+        aggregator_finish(a, a->part.spool->uploads, false, &ignored);
 }

@@ -3,36 +3,37 @@
 /* Inside the aggregator: what its files share. Which members of struct aggregator each of them
  * writes, and what it does:
  *
- *   aggregator.c: env, replica, o, config, start, site, limit, touched, revocation, mutex.
- *       Opens, works, closes.
+ *   aggregator.c: env, replica, o, site, part. Opens, works, closes.
  *   aggregator_answer.c: none. Words answers.
- *   aggregator_caller.c: limit. The checks before every call.
- *   aggregator_calls.c: site, limit. Hello, poll, report, leave.
+ *   aggregator_caller.c: none. The checks before every call.
+ *   aggregator_calls.c: site. Hello, poll, report, leave.
  *   aggregator_claim.c: none. The settings that the directory began with.
  *   aggregator_commit.c: journal, fragment, commit. Closes rounds, beside the calls.
- *   aggregator_core.c: core, fragment, site, touched, wake_ms, failed, why. Events of the core.
- *   aggregator_fetch.c: site, sources, payload_down. What sites fetch.
+ *   aggregator_core.c: core, fragment, site, state. Events of the core.
+ *   aggregator_fetch.c: fetches. What sites fetch.
  *   aggregator_identity.c: identity. Signs, and checks what is signed.
  *   aggregator_journal.c: journal. Small files, written anew.
  *   aggregator_masks.c: core, journal, masks. Sums masked contributions.
- *   aggregator_masks_calls.c: fragment. What sites ask and say for it.
- *   aggregator_masks_setup.c: core, limit. Passes on their public keys.
- *   aggregator_members.c: members, core, site, touched. Which sites rounds have.
- *   aggregator_metrics.c: site. Counts by site.
+ *   aggregator_masks_calls.c: fragment, masks. What sites ask and say for it.
+ *   aggregator_masks_setup.c: core, masks. Passes on their public keys.
+ *   aggregator_members.c: members, core, site. Which sites rounds have.
+ *   aggregator_metrics.c: metrics. Counts by site.
  *   aggregator_missing.c: none. Names of the sites that are waited for.
- *   aggregator_notice.c: fragment, end. Who is missing, in the log.
- *   aggregator_operate.c: journal, limit, fragment. Answers an operator.
+ *   aggregator_notice.c: notice. Who is missing, in the log.
+ *   aggregator_operate.c: journal, fragment. Answers an operator.
  *   aggregator_organs.c: none. Calls the organs.
- *   aggregator_quarantine.c: journal, site, limit, touched. Keeps sites out.
+ *   aggregator_quarantine.c: journal, quarantine. Keeps sites out.
  *   aggregator_recover.c: core, journal, start, fragment. Reads the directory at a start.
- *   aggregator_scrub.c: scrub, mutex. Has damaged files made again.
- *   aggregator_shown.c: site, touched, mutex, shown. What other threads see.
+ *   aggregator_scrub.c: scrub. Has damaged files made again.
+ *   aggregator_shown.c: site, shown. What other threads see.
  *   aggregator_sites.c: site. Which sites have the last state.
- *   aggregator_spool.c: journal, site, uploads, payload_up. Takes contributions.
+ *   aggregator_spool.c: journal, spool. Takes contributions.
  *
- * Of the organs, roster writes the journal, and amend the journal and the core.
+ * Of the organs, roster writes the journal, and amend the journal and the core. Calls go one way:
+ * no two of these files need each other. From below: answer, core; members, quarantine; sites,
+ * metrics; caller; identity; masks, organs; missing; spool, journal; notice, commit; all others;
+ * aggregator.c.
  */
-#include <pthread.h>
 #include <stdatomic.h>
 #include "kernels/base/log.h"
 #include "outer/aggregator/aggregator.h"
@@ -55,51 +56,9 @@
 #define AGGREGATOR_NO_MEMORY  "no memory for it now"
 enum { AGGREGATOR_PATH_MAX = INTAKE_PATH_MAX, AGGREGATOR_FULL_RETRY_MS = 5000 };
 
-/* RECEIVING -> VERIFYING or SUPERSEDED; both end with the upload. */
-enum upload_state {
-    UPLOAD_RECEIVING,  /* chunks come; `storing` of them are being written, outside the lock */
-    UPLOAD_VERIFYING,  /* all there: being verified and made durable, outside the lock */
-    UPLOAD_SUPERSEDED, /* a newer stream took its place */
-};
-struct upload { /* one contribution on its way in */
-    struct upload *next;
-    unsigned site;
-    enum upload_state state;
-    struct intake in;
-    unsigned storing; /* chunks that are being written; a superseded stream may have some */
-    uint64_t offered_ms;
-    uint64_t chunk_ms;         /* when its last chunk was stored, or it was opened */
-    const struct codec *codec; /* of its round */
-    uint8_t *grid;             /* of its round: the state's may change while it is verified */
-    uint64_t masked_bytes;     /* of its round; 0: in the clear */
-    double squares;            /* of its values: codec.check */
-};
-struct source { /* bytes that at least one site is fetching */
-    struct source *next;
-    unsigned readers;
-    enum wire_what what;
-    uint32_t fragment;
-    uint64_t round;
-    struct arena arena; /* a snapshot's; an aggregate is mapped */
-    struct file_map map;
-    const uint8_t *data;
-    size_t size_bytes;
-};
-struct aggregator_metrics {            /* of a site, since this process began */
-    uint64_t rounds, included;         /* committed with it in the roster; its work was in */
-    uint64_t payload_up, payload_down; /* bytes that arrived; bytes that it asked for */
-    uint32_t refused[ROUND_OUTCOMES];  /* its calls, by their answers */
-};
 struct aggregator_site {
-    struct aggregator_metrics metrics;
     struct aggregator_site_status status;
-    bool finished;        /* has the last state of every fragment; durable */
-    unsigned streams;     /* uploads that have not ended */
-    unsigned strikes;     /* contributions in a row that were refused, or hardly counted */
-    struct digest struck; /* the last one refused, by which process, and when: a message that */
-    uint64_t struck_by, struck_ms; /* arrives twice is one contribution */
-    struct wire_pace pace;         /* of its contribution to round `paced` of fragment 0 */
-    uint64_t paced, paced_ms;      /* the payload took this long from the offer on */
+    bool finished;      /* has the last state of every fragment; durable */
     uint64_t silent_ms; /* before its last call: since the one before, or since this start */
 };
 struct aggregator_fragment {
@@ -109,57 +68,13 @@ struct aggregator_fragment {
     struct digest ordered_by;
     bool rolls_back; /* and state `rolls_to` behind it */
     uint64_t rolls_to;
-    struct set lost;   /* of them, by the commit: their contributions are no longer stored */
-    uint64_t retry_ms; /* not before: the disk was full */
-    uint64_t first_ms; /* when the first contribution counted; UINT64_MAX: none yet */
-    uint64_t notice_ms, notice_every_ms; /* next "waiting" line */
+    struct set lost;      /* of them, by the commit: their contributions are no longer stored */
+    uint64_t retry_ms;    /* not before: the disk was full */
+    uint64_t first_ms;    /* when the first contribution counted; UINT64_MAX: none yet */
     uint64_t found_round; /* in flight when this process began: its spool may hold anything */
     uint64_t committed;   /* highest round + 1 with a COMMIT record; 0: none */
     struct bounds_history norms; /* of the rounds before the one in flight */
     uint64_t asked; /* rounds before it were asked about by a site, which waits: aggregator_mask */
-};
-/* Of the one commit in flight. The work of all but IDLE is done by aggregator_commit_outside
- * without the lock; the stage changes under it. */
-enum commit_stage {
-    COMMIT_IDLE,
-    COMMIT_MAKING,   /* sum, outer step, files of the next state. An operator's act still changes
-                        what is committed: then it is made anew */
-    COMMIT_PASSING,  /* CURRENT; the state's arrays are copied. Acts are answered `full`, and so are
-                        snapshots of the fragment */
-    COMMIT_CLEARING, /* committed: the spool of the round goes */
-    COMMIT_BESIDE    /* no commit: other work in its place */
-};
-struct aggregate { /* of the round that is being closed */
-    struct arena arena;
-    uint8_t *made;       /* in memory: as long as the model, however many the sites are */
-    struct file_map map; /* or in its file already: a gathered one is as long as all
-                            contributions together */
-    const uint8_t *data;
-    size_t size_bytes;
-};
-struct aggregator_beside {                 /* work that takes the place of a commit: */
-    void (*outside)(struct aggregator *a); /* without the lock, and then */
-    void (*end)(struct aggregator *a);     /* under it */
-};
-struct aggregator_commit {
-    enum commit_stage stage;
-    const struct aggregator_beside *beside; /* COMMIT_BESIDE */
-    unsigned fragment;
-    struct set set; /* as it was sealed, and what an operator wanted, when the commit began */
-    bool ordered, rolls_back;
-    struct digest ordered_by;
-    uint64_t rolls_to;
-    struct manifest manifest, none; /* none: with nobody in it */
-    struct aggregate aggregate;
-    bool done;     /* the work of the stage is */
-    bool spent;    /* the reserve is */
-    bool drops[2]; /* the spool of the round, of the one before: it is over */
-    bool left;     /* so it is with that of the round, once the organs have had it */
-    enum err e;    /* of the stage, and its sentence */
-    char why[AGGREGATOR_TEXT_MAX];
-};
-struct aggregator_end { /* all rounds are committed: "waiting" lines then; aggregator_notice.c */
-    uint64_t since_ms, notice_ms, notice_every_ms;
 };
 struct aggregator_members {       /* which sites rounds have; aggregator_members.c writes it */
     struct roster roster, former; /* newest version, and the one before: still in force for the
@@ -173,43 +88,44 @@ struct aggregator_start { /* of this process */
     bool begun;           /* the directory had: what is missing is damage */
     bool journal_lost;
     uint64_t epoch, instance, opened_ms;
+    struct digest config; /* identity_digest of the pinned keys */
 };
-struct aggregator_shown {
-    struct aggregator_status status;
-    struct { /* what a site's missing_ms is made of, when somebody asks */
-        uint64_t first_ms;
-        struct set missing;
-    } waiting[ROUND_FRAGMENTS_MAX];
+struct aggregator_state { /* aggregator_core.c writes it */
+    uint64_t wake_ms;     /* of the core */
+    enum err failed;      /* why it halted */
+    char why[AGGREGATOR_TEXT_MAX];
+    struct log_limit limit; /* of what peers make it log */
+    struct set touched;     /* sites whose status may have changed since it was shown */
+};
+struct aggregator_parts { /* what a feature keeps, which its file alone knows and writes */
+    struct aggregator_commit *commit;
+    struct aggregator_spool *spool;
+    struct aggregator_fetches *fetches;
+    struct aggregator_quarantine *quarantine;
+    struct aggregator_metrics *metrics;
+    struct aggregator_notice *notice;
+    struct aggregator_shown *shown;
+    struct aggregator_scrub *scrub;       /* NULL: off */
+    struct aggregator_identity *identity; /* NULL: without signatures */
+    struct aggregator_masks *masks;       /* NULL: without secure aggregation */
+    struct revocation *revocation;        /* NULL: nobody is revoked */
 };
 struct aggregator {
     struct env *env;
     struct outer_state *replica;
     const struct aggregator_options *o;
-    struct digest config;
+    struct aggregator_start start;
     struct aggregator_members members;
     struct round core;
     struct journal journal;
-    struct aggregator_start start;
     struct aggregator_site site[ROUND_SITES_MAX];
-    struct log_limit limit; /* of what peers make it log */
-    struct set touched;     /* sites whose status may have changed since it was shown */
     struct aggregator_fragment fragment[ROUND_FRAGMENTS_MAX];
-    struct upload *uploads;
-    struct source *sources;
-    struct aggregator_commit commit;
-    struct revocation *revocation;        /* NULL: nobody is revoked */
-    struct aggregator_identity *identity; /* NULL: without signatures */
-    struct aggregator_masks *masks;       /* NULL: without secure aggregation */
-    uint64_t payload_up, payload_down, wake_ms;
-    struct aggregator_end end;
-    enum err failed;
-    char why[AGGREGATOR_TEXT_MAX];
-    struct aggregator_scrub *scrub; /* NULL: off */
-    pthread_mutex_t mutex;          /* guards `shown`, all that other threads may see */
-    struct aggregator_shown shown;
+    struct aggregator_state state;
+    struct aggregator_parts part;
 };
 
 /* ---- aggregator_core.c ---- */
+enum err aggregator_core_open(struct aggregator *a, struct arena *perm) MUST;
 uint64_t aggregator_now(const struct aggregator *a);
 bool aggregator_serves(const struct aggregator *a, unsigned fragment);
 uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment);
@@ -221,6 +137,13 @@ void aggregator_halt(struct aggregator *a, enum err e); /* keeps this thread's s
 void aggregator_step(struct aggregator *a, struct round_event *e, struct round_update *u);
 struct round_event aggregator_event(enum round_event_kind kind, unsigned site,
                                     const struct wire_head *head);
+/* May this line, which a peer has caused, be logged? As log_limit_pass. */
+bool aggregator_line_passes(struct aggregator *a, const char *what, const char *who, unsigned lines,
+                            unsigned *repeats);
+void aggregator_lines_flush(struct aggregator *a, uint64_t now_ms);
+/* The site's status may have changed. */
+void aggregator_touch(struct aggregator *a, unsigned site);
+struct set aggregator_touched(struct aggregator *a); /* since it was asked the last time */
 /* The site was heard of just now. */
 void aggregator_heard(struct aggregator *a, unsigned site);
 /* A disk that is full and a lack of memory are answered `full`: the site tries again. Any other
@@ -238,6 +161,8 @@ enum err aggregator_finished(struct aggregator *a, unsigned site) MUST;
 enum err aggregator_finished_read(struct aggregator *a) MUST; /* at a start */
 
 /* ---- aggregator_shown.c ---- */
+enum err aggregator_shown_open(struct aggregator_shown **out, struct arena *perm) MUST;
+void aggregator_shown_close(struct aggregator_shown *s);
 void aggregator_show(struct aggregator *a); /* under the lock of the service, after each work() */
 
 /* ---- aggregator_journal.c ---- */
@@ -269,8 +194,7 @@ unsigned aggregator_missing(const struct aggregator *a, unsigned fragment, char 
                             size_t size_bytes);
 
 /* ---- aggregator_notice.c ---- */
-/* The first contribution of a round counted: the others wait from now on. */
-void aggregator_notice_begin(struct aggregator *a, unsigned fragment, uint64_t now_ms);
+enum err aggregator_notice_open(struct aggregator_notice **out, struct arena *perm) MUST;
 /* Writes the lines that are due; returns when the next one is. */
 uint64_t aggregator_notice(struct aggregator *a, uint64_t now_ms);
 
@@ -318,8 +242,31 @@ void aggregator_leave(void *self, const char *peer, const struct wire_leave *m,
 void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
                       struct link_content *out, struct wire_answer *answer);
 void aggregator_fetched(void *self, void *source);
+enum err aggregator_fetch_open(struct aggregator_fetches **out, struct arena *perm) MUST;
+void aggregator_fetch_close(struct aggregator *a);
+uint64_t aggregator_fetch_bytes(const struct aggregator *a); /* asked for, since the start */
 
 /* ---- aggregator_spool.c ---- */
+enum err aggregator_spool_open(struct aggregator_spool **out, struct arena *perm) MUST;
+void aggregator_spool_close(struct aggregator *a);
+uint64_t aggregator_spool_bytes(const struct aggregator *a); /* arrived, since the start */
+unsigned aggregator_spool_streams(const struct aggregator *a,
+                                  unsigned site); /* uploads that have not ended */
+struct aggregator_sent {
+    uint64_t bytes, of_bytes;
+    uint64_t idle_ms; /* since its last chunk was stored, or it was opened */
+};
+/* Of the contribution to the round in flight that is on its way in; false: none is. */
+bool aggregator_spool_sent(const struct aggregator *a, unsigned fragment, unsigned site,
+                           struct aggregator_sent *out);
+struct aggregator_pace { /* of a contribution of a site to fragment 0; all 0: of none yet */
+    struct wire_pace pace;
+    uint64_t round, ms; /* the payload took this long from the offer on */
+};
+const struct aggregator_pace *aggregator_spool_pace(const struct aggregator *a, unsigned site);
+/* The organs read or move the contributions of this round, which is over, until the release. */
+void aggregator_spool_hold(struct aggregator *a, unsigned fragment, uint64_t round);
+enum err aggregator_spool_release(struct aggregator *a) MUST;
 void aggregator_offer(void *self, const char *peer, const struct wire_contribution *m,
                       struct wire_answer *answer, void **upload);
 void aggregator_chunk(void *self, void *upload, uint64_t offset, const uint8_t *data, size_t n,
@@ -360,6 +307,8 @@ void aggregator_text_add(struct aggregator_text *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* ---- aggregator_quarantine.c ---- */
+enum err aggregator_quarantine_open(struct aggregator_quarantine **out, struct arena *perm) MUST;
+unsigned aggregator_strikes(const struct aggregator *a, unsigned site); /* in a row, so far */
 bool aggregator_quarantined(const struct aggregator *a, unsigned site);
 /* What such a site is told: why, and what a person does. */
 void aggregator_quarantine_text(const struct aggregator *a, unsigned site,
@@ -400,6 +349,9 @@ enum roles_call aggregator_act_call(enum wire_act act);
 void aggregator_order_restore(struct aggregator *a, const struct journal_record *r);
 
 /* ---- aggregator_metrics.c ---- */
+enum err aggregator_metrics_open(struct aggregator_metrics **out, struct arena *perm) MUST;
+void aggregator_metrics_up(struct aggregator *a, unsigned site, uint64_t bytes);   /* arrived */
+void aggregator_metrics_down(struct aggregator *a, unsigned site, uint64_t bytes); /* asked for */
 /* The call was answered so. site: -1: the site that the certificate `peer` names, if there is one.
  */
 void aggregator_metrics_refused(struct aggregator *a, int site, const char *peer,
@@ -429,6 +381,16 @@ void aggregator_organs_committed(struct aggregator *a, const struct manifest *m,
 bool aggregator_organs_read_spool(const struct aggregator *a);
 
 /* ---- aggregator_commit.c ---- */
+struct aggregator_beside {                 /* work that takes the place of a commit: */
+    void (*outside)(struct aggregator *a); /* without the lock, and then */
+    void (*end)(struct aggregator *a);     /* under it */
+};
+enum err aggregator_commit_open(struct aggregator_commit **out, struct arena *perm) MUST;
+bool aggregator_commit_idle(const struct aggregator *a); /* none is in flight, nor other work */
+/* The fragment's state is being replaced: acts are answered `full`, and so are snapshots. */
+bool aggregator_commit_passes(const struct aggregator *a, unsigned fragment);
+/* The manifest of the fragment's round in flight is made already. */
+bool aggregator_commit_manifest(const struct aggregator *a, unsigned fragment);
 /* A sealed fragment, none being in flight. Under the lock, as aggregator_commit_next. */
 void aggregator_commit_begin(struct aggregator *a, unsigned fragment);
 /* No commit being in flight, this takes its place. */
@@ -438,9 +400,6 @@ void aggregator_commit_beside(struct aggregator *a, const struct aggregator_besi
 enum err aggregator_commit_next(struct aggregator *a) MUST;
 bool aggregator_commit_outside(void *self);         /* link_service.commit */
 void aggregator_commit_close(struct aggregator *a); /* before the aggregator is */
-/* What is left of the spool of a round that is over goes: at once, or when the organs have had it.
- */
-enum err aggregator_commit_spool_left(struct aggregator *a, unsigned fragment, uint64_t round) MUST;
 /* A full disk, a lack of memory: the sealed fragment is tried again later. Any other error halts.
  */
 void aggregator_commit_later(struct aggregator *a, unsigned fragment, enum err e);

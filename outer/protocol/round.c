@@ -121,6 +121,17 @@ void round_roster(struct round *r, unsigned site, bool in, const uint64_t *first
     }
 }
 
+void round_epoch(struct round *r, uint64_t epoch)
+{
+    r->epoch = epoch;
+}
+
+void round_pace(struct round *r, uint64_t straggler_ms, double overlap)
+{
+    r->straggler_ms = straggler_ms;
+    r->grace.overlap = overlap;
+}
+
 void round_apart(struct round *r, unsigned site, const uint64_t *until)
 {
     r->apart = site;

@@ -212,6 +212,11 @@ enum err round_init(struct round *r, const struct round_options *o, struct arena
 /* Where a fragment stands when the process starts: its round, manifest and state digest. */
 void round_place(struct round *r, unsigned fragment, uint64_t round, const struct digest *manifest,
                  const struct digest *state);
+/* The epoch of this start, once it is known. */
+void round_epoch(struct round *r, uint64_t epoch);
+/* Settings of how a round waits have changed: the straggler timeout, and outer.overlap_steps over
+ * outer.every. */
+void round_pace(struct round *r, uint64_t straggler_ms, double overlap);
 /* Rounds of each fragment before until[fragment] do not wait for this site, which cannot contribute
  * to them yet. One site at a time. */
 void round_apart(struct round *r, unsigned site, const uint64_t *until);

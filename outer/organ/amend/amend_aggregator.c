@@ -33,8 +33,8 @@ static enum err round_settings(struct amend_aggregator *x)
         return ERR_OK;
     enum err e = amend_settings(&s, &o, x->settings, &x->list, round, &scratch);
     if (e == ERR_OK) {
-        x->a->core.straggler_ms = (uint64_t)llround(1e3 * o.outer_straggler_timeout_s);
-        x->a->core.grace.overlap = (double)o.outer_overlap_steps / (double)o.outer_every;
+        round_pace(&x->a->core, (uint64_t)llround(1e3 * o.outer_straggler_timeout_s),
+                   (double)o.outer_overlap_steps / (double)o.outer_every);
         x->in_force = count;
     }
     arena_free(&scratch);
@@ -46,7 +46,7 @@ static enum err round_settings(struct amend_aggregator *x)
 static enum err amend_work(void *self)
 {
     struct amend_aggregator *x = self;
-    if (!x->list.count || x->a->commit.stage != COMMIT_IDLE)
+    if (!x->list.count || !aggregator_commit_idle(x->a))
         return ERR_OK;
     if (x->a->replica->amendments.count < x->list.count) {
         TRY(outer_state_amend(x->a->replica, &x->list));
@@ -193,9 +193,7 @@ static uint64_t first_possible(const struct amend_aggregator *x, const struct sc
                                const struct amendment *of)
 {
     struct amendment one = *of;
-    const struct aggregator_commit *c = &x->a->commit;
-    bool made = c->fragment == 0 && (c->stage == COMMIT_MAKING || c->stage == COMMIT_PASSING) &&
-                c->manifest.round == x->a->core.f[0].round;
+    bool made = aggregator_commit_manifest(x->a, 0);
     uint64_t rounds = schedule_rounds(s, 0), carrier = x->a->core.f[0].round + made,
              first = carrier + 1;
     uint32_t n = x->list.count;

@@ -15,15 +15,15 @@ static bool sites_measured(const struct amend_aggregator *x, uint64_t round, str
 {
     r->waited_s = r->exchange_s = INFINITY;
     for (unsigned i = 0; i < x->a->members.count; i++) {
-        const struct aggregator_site *s = &x->a->site[i];
+        const struct aggregator_pace *s = aggregator_spool_pace(x->a, i);
         if (!set_has(&x->a->fragment[0].seal_set, i))
             continue;
-        if (s->paced != round || !(s->pace.trained_s > 0))
+        if (s->round != round || !(s->pace.trained_s > 0))
             return false;
         r->trained_s = fmax(r->trained_s, s->pace.trained_s);
         r->waited_s = fmin(r->waited_s, s->pace.waited_s);
         r->exchange_s = fmin(r->exchange_s, s->pace.exchange_s);
-        r->upload_s = fmax(r->upload_s, (double)s->paced_ms / 1e3);
+        r->upload_s = fmax(r->upload_s, (double)s->ms / 1e3);
     }
     return isfinite(r->waited_s);
 }

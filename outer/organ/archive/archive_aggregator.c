@@ -36,7 +36,7 @@ static void archive_committed(void *self, struct aggregator *a, const struct man
 {
     struct arena scratch = arena_make(0);
     struct source_paths p;
-    if (a->masks)
+    if (a->o->masks.on)
         archive_masked(self, m);
     else if (paths_make(&p, a, m, moves, &scratch) == ERR_OK)
         archive_round(self, m, p.payloads, p.count, NULL);
