@@ -24,7 +24,7 @@ static uint64_t commit_pending(struct aggregator *a, uint64_t now_ms)
         if (!f->sealed)
             continue;
         if (now_ms >= f->retry_ms && aggregator_commit_idle(a)) {
-            enum err e = aggregator_masks_ready(a, i, &ready);
+            enum err e = a->sums->ready(a, i, &ready);
             if (e == ERR_OK && ready)
                 e = aggregator_organs_sealed(a, i);
             if (e != ERR_OK)
@@ -92,7 +92,7 @@ struct link_service aggregator_service(struct aggregator *a)
         .fetched = aggregator_fetched,
         .report = aggregator_report,
         .leave = aggregator_leave,
-        .mask = aggregator_mask,
+        .mask = a->sums->mask,
         .operate = aggregator_operate,
         .work = aggregator_work,
         .commit = aggregator_commit_outside,
@@ -100,18 +100,17 @@ struct link_service aggregator_service(struct aggregator *a)
 }
 
 /* Empty: what a directory says of them is read in aggregator_recover. */
-static enum err parts_open(struct aggregator_parts *p, const struct aggregator_options *o,
-                           struct arena *perm)
+static enum err parts_open(struct aggregator *a, struct arena *perm)
 {
+    struct aggregator_parts *p = &a->part;
     TRY(aggregator_commit_open(&p->commit, perm));
     TRY(aggregator_spool_open(&p->spool, perm));
     TRY(aggregator_fetch_open(&p->fetches, perm));
     TRY(aggregator_quarantine_open(&p->quarantine, perm));
     TRY(aggregator_metrics_open(&p->metrics, perm));
     TRY(aggregator_notice_open(&p->notice, perm));
-    if (o->signer)
-        TRY(aggregator_identity_open(&p->identity, perm));
-    return o->masks.on ? aggregator_masks_open(&p->masks, perm) : ERR_OK;
+    TRY(a->signs->open(&p->signs, perm));
+    return a->sums->open(&p->sums, perm);
 }
 
 enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_state *m,
@@ -129,7 +128,9 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     *kept = *o;
     a->o = kept;
     TRY(aggregator_core_open(a, perm));
-    TRY(parts_open(&a->part, o, perm));
+    a->sums = o->masks.on ? &aggregator_sums_masked : &aggregator_sums_clear;
+    a->signs = o->signer ? &aggregator_signs_identity : &aggregator_signs_nothing;
+    TRY(parts_open(a, perm));
     aggregator_members_begin(a);
     for (unsigned i = 0; i < o->site_count; i++) {
         a->site[i].status.loss = a->site[i].status.tokens_per_second = NAN;
@@ -162,7 +163,7 @@ void aggregator_close(struct aggregator *a)
     aggregator_spool_close(a);
     aggregator_fetch_close(a);
     aggregator_commit_close(a);
-    aggregator_masks_close(a);
+    a->sums->close(a);
     /* Without it the next start only asks for more bytes again. */
     if (a->state.failed == ERR_OK && aggregator_ended_write(a) != ERR_OK)
         err_clear();

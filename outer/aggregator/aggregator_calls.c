@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator_identity.h"
-#include "outer/aggregator/aggregator_masks.h"
+#include "outer/aggregator/aggregator_signs.h"
+#include "outer/aggregator/aggregator_sums.h"
 #include "outer/config/identity.h"
 
 enum {                /* lines of one site in LOG_LIMIT_MS */
@@ -100,7 +100,7 @@ static void hello_fragment(struct aggregator *a, unsigned site, const struct wir
             return;
         }
     }
-    aggregator_proofs(a, m, &e);
+    a->signs->proofs(a, m, &e);
     aggregator_step(a, &e, &u);
     u.outcome = hello_known(u.outcome, m->minor);
     answer->fragments[fragment].step_back = u.outcome == ROUND_STEP_BACK;
@@ -127,7 +127,7 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
     answer->epoch = a->start.epoch;
     answer->instance = a->start.instance;
     answer->fragment_count = a->core.fragments;
-    aggregator_announcement(a, &answer->announcement);
+    a->signs->announcement(a, &answer->announcement);
     answer->end_count = a->replica->schedule.end_count;
     for (uint32_t i = 0; i < answer->end_count; i++)
         answer->ends[i] = a->replica->schedule.ends[i];
@@ -180,9 +180,9 @@ static int hello_site(struct aggregator *a, const char *peer, const struct wire_
         return site;
     }
     aggregator_heard(a, (unsigned)site);
-    if (!aggregator_identify(a, (unsigned)site, m, answer))
+    if (!a->signs->identify(a, (unsigned)site, m, answer))
         return site;
-    aggregator_masks_hello(a, (unsigned)site, m);
+    a->sums->hello(a, (unsigned)site, m);
     for (unsigned i = 0; i < a->core.fragments && a->state.failed == ERR_OK; i++)
         if (aggregator_serves(a, i))
             hello_fragment(a, (unsigned)site, m, i, answer);
@@ -215,7 +215,7 @@ static enum err manifest_twice(struct aggregator *a, const struct wire_poll *m,
     enum err e = outer_state_manifest(a->replica, m->fragment, m->round, out);
     if (e == ERR_CORRUPT)
         e = outer_state_manifest(a->replica, m->fragment, m->round, out);
-    return e == ERR_OK ? aggregator_sign(a, out) : e;
+    return e == ERR_OK ? a->signs->sign(a, out) : e;
 }
 
 void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
@@ -231,7 +231,7 @@ void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
         return;
     enum err err = answer->outcome == ROUND_COMMIT ? manifest_twice(a, m, &out->manifest) : ERR_OK;
     if (answer->outcome == ROUND_PENDING) {
-        aggregator_masks_poll(a, m->fragment, (unsigned)site, out);
+        a->sums->poll(a, m->fragment, (unsigned)site, out);
         aggregator_missing(a, m->fragment, answer->text, sizeof answer->text);
     } else if (err == ERR_MEMORY) {
         aggregator_say_no_memory(answer);

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator_identity.h"
-#include "outer/aggregator/aggregator_masks.h"
+#include "outer/aggregator/aggregator_signs.h"
+#include "outer/aggregator/aggregator_sums.h"
 #include "outer/protocol/mutant.h"
 #include "outer/protocol/shares.h"
 #include "outer/store/aggregate.h"
@@ -27,14 +27,6 @@ enum commit_stage {
     COMMIT_PASSING,  /* CURRENT; the state's arrays are copied */
     COMMIT_CLEARING, /* committed: the spool of the round goes */
     COMMIT_BESIDE    /* no commit: other work in its place */
-};
-struct aggregate { /* of the round that is being closed */
-    struct arena arena;
-    uint8_t *made;       /* in memory: as long as the model, however many the sites are */
-    struct file_map map; /* or in its file already: a gathered one is as long as all
-                            contributions together */
-    const uint8_t *data;
-    size_t size_bytes;
 };
 struct aggregator_commit {
     enum commit_stage stage;
@@ -288,58 +280,14 @@ static void aggregate_close(struct aggregator *a, struct aggregate *g)
     *g = (struct aggregate){.arena = arena_make(0)};
 }
 
-static enum err aggregate_gathered(struct aggregator *a, unsigned fragment, const struct maps *maps,
-                                   struct aggregate *g)
-{
-    uint8_t *sizes = arena_alloc(&g->arena, 8 * (size_t)maps->count);
-    struct file_part *parts = arena_array(&g->arena, maps->count + 1, sizeof *parts);
-    TRY_ALLOC(sizes && parts ? sizes : NULL);
-    codec_gather_parts(parts, sizes, maps->payload, maps->count);
-    TRY(outer_state_aggregate_put(a->replica, fragment, parts, maps->count + 1, &g->map));
-    g->data = g->map.data;
-    g->size_bytes = g->map.size_bytes;
-    return ERR_OK;
-}
-
-static enum err aggregate_made(struct aggregator *a, unsigned fragment, const struct maps *maps,
-                               bool again, struct aggregate *g)
-{
-    struct aggregate_bytes made = {0};
-    TRY(aggregate_sum(a->replica, fragment, &(struct downlink_input){maps->payload, maps->count},
-                      again, &made, &g->arena));
-    g->data = g->made = made.data;
-    g->size_bytes = made.size_bytes;
-    return ERR_OK;
-}
-
-/* What the sum of the masked contributions is, without the masks. */
-static enum err aggregate_unmasked(struct aggregator *a, unsigned fragment, const struct codec *c,
-                                   const struct maps *maps, struct aggregate *g)
-{
-    struct masks_sum sum;
-    size_t count = a->replica->fragments->f[fragment].elements;
-    TRY_ALLOC(g->made = arena_alloc(&g->arena, c->aggregate_max(c, count, maps->count)));
-    sum.data = g->made;
-    TRY(aggregator_masks_sum(a, fragment, maps->payload, maps->count, &sum, &g->arena));
-    g->data = g->made;
-    g->size_bytes = sum.size_bytes;
-    return ERR_OK;
-}
-
 static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct set *set,
                            struct aggregate *g)
 {
-    const struct codec *c = codec_get(outer_state_codec(a->replica, fragment));
     struct maps maps;
     enum err e = maps_open(a, fragment, set, &maps);
     if (e == ERR_OK) {
-        bool again = schedule_compresses_downlink(&a->replica->schedule, c->kind, maps.count);
         outer_state_own_keep(a->replica, fragment);
-        if (a->o->masks.on)
-            e = aggregate_unmasked(a, fragment, c, &maps, g);
-        else
-            e = c->summable || again ? aggregate_made(a, fragment, &maps, again, g)
-                                     : aggregate_gathered(a, fragment, &maps, g);
+        e = a->sums->sum(a, fragment, maps.payload, maps.count, g);
     }
     maps_close(a->env, &maps);
     return e;
@@ -395,7 +343,7 @@ static enum err commit_step(struct aggregator *a, unsigned fragment, struct mani
 static enum err store_signed(struct aggregator *a, unsigned fragment, struct manifest *m,
                              const uint8_t *aggregate, size_t size_bytes)
 {
-    TRY(aggregator_sign(a, m));
+    TRY(a->signs->sign(a, m));
     return outer_state_store(a->replica, fragment, m, aggregate, size_bytes);
 }
 
@@ -508,7 +456,7 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     f->retry_ms = 0;
     f->first_ms = UINT64_MAX;
     bounds_add(&f->norms, m);
-    aggregator_masks_over(a, fragment);
+    a->sums->over(a, fragment);
     aggregator_step(a, &e, &u);
     aggregator_strikes_commit(a, m);
     aggregator_metrics_commit(a, m);
@@ -517,8 +465,7 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     if (a->o->committed)
         a->o->committed(a->o->self, m, waited_ms);
     TRY(commit_record(a, fragment));
-    TRY(aggregator_masks_join(a));
-    return aggregator_masks_aborted(a, m);
+    return a->sums->committed(a, m);
 }
 
 enum err aggregator_payload_again(struct aggregator *a, unsigned fragment, unsigned site)

@@ -13,26 +13,37 @@ struct pin { /* the key that the site of this name signs with */
     char name[WIRE_NAME_MAX];
     struct signer_identity identity; /* the certificate that was seen last */
 };
-struct aggregator_identity {
+struct aggregator_identity { /* a->part.signs */
     struct wire_announcement announcement;
     uint32_t count;
     struct pin pins[ROUND_SITES_MAX]; /* in the order in which they were seen */
 };
 
+static struct aggregator_identity *identity_of(const struct aggregator *a)
+{
+    return a->part.signs;
+}
+
+static enum err identity_open(void **kept, struct arena *perm)
+{
+    TRY_ALLOC(*kept = arena_alloc(perm, sizeof(struct aggregator_identity)));
+    return ERR_OK;
+}
+
 /* ---- pinned keys ---- */
 
 static struct pin *pin_of(const struct aggregator *a, unsigned site)
 {
-    struct aggregator_identity *identity = a->part.identity;
+    struct aggregator_identity *identity = identity_of(a);
     for (uint32_t i = 0; i < identity->count; i++)
         if (strcmp(identity->pins[i].name, a->members.names[site]) == 0)
             return &identity->pins[i];
     return NULL;
 }
 
-bool aggregator_identity_key(const struct aggregator *a, unsigned site, struct signer_key *out)
+static bool identity_key(const struct aggregator *a, unsigned site, struct signer_key *out)
 {
-    const struct pin *p = a->part.identity ? pin_of(a, site) : NULL;
+    const struct pin *p = pin_of(a, site);
     *out = p ? p->identity.key : (struct signer_key){0};
     return p != NULL;
 }
@@ -60,20 +71,15 @@ static void pins_fields(struct record_cursor *c, void *self)
 
 static enum err pins_write(struct aggregator *a)
 {
-    struct record_form form = {"pins", pins_fields, a->part.identity};
+    struct record_form form = {"pins", pins_fields, identity_of(a)};
     return store_write(a->env, AGGREGATOR_IDENTITIES, &form, NULL, 0);
-}
-
-enum err aggregator_identities_again(struct aggregator *a)
-{
-    return a->part.identity ? pins_write(a) : ERR_OK;
 }
 
 /* Without the file, keys are pinned as they are seen: certificates still say whose they are. */
 static enum err pins_read(struct aggregator *a)
 {
     struct arena scratch = arena_make(0);
-    struct record_form form = {"pins", pins_fields, a->part.identity};
+    struct record_form form = {"pins", pins_fields, identity_of(a)};
     struct record r;
     char quoted[512];
     enum err e = store_read(a->env, AGGREGATOR_IDENTITIES, &form, 0, &r, &scratch);
@@ -82,19 +88,8 @@ static enum err pins_read(struct aggregator *a)
         log_event(LOG_WARN, "identities_lost", "action=\"keys are pinned as seen first\" why=%s",
                   log_quote(quoted, sizeof quoted, err_message()));
     if (e == ERR_CORRUPT)
-        a->part.identity->count = 0;
+        identity_of(a)->count = 0;
     return e == ERR_CORRUPT || e == ERR_INPUT ? ERR_OK : e;
-}
-
-enum err aggregator_identity_open(struct aggregator_identity **out, struct arena *perm)
-{
-    TRY_ALLOC(*out = arena_alloc(perm, sizeof **out));
-    return ERR_OK;
-}
-
-enum err aggregator_identities_read(struct aggregator *a)
-{
-    return a->part.identity ? pins_read(a) : ERR_OK;
 }
 
 /* ---- a site's identity, at hello ---- */
@@ -116,7 +111,7 @@ static bool certificate_revoked(struct aggregator *a, const struct digest *sha25
 static bool pin_put(struct aggregator *a, unsigned site, const struct signer_identity *seen,
                     struct wire_hello_answer *answer)
 {
-    struct aggregator_identity *identity = a->part.identity;
+    struct aggregator_identity *identity = identity_of(a);
     struct wire_answer failed = {.outcome = ROUND_NONE};
     struct pin *p = pin_of(a, site), before;
     uint32_t count = identity->count;
@@ -140,14 +135,12 @@ static bool pin_put(struct aggregator *a, unsigned site, const struct signer_ide
     return false;
 }
 
-bool aggregator_identify(struct aggregator *a, unsigned site, const struct wire_hello *m,
-                         struct wire_hello_answer *answer)
+static bool site_identify(struct aggregator *a, unsigned site, const struct wire_hello *m,
+                          struct wire_hello_answer *answer)
 {
     struct signer *s = a->o->signer;
     struct signer_identity seen;
     char uri[3 * WIRE_NAME_MAX];
-    if (!s)
-        return true;
     snprintf(uri, sizeof uri, "atoll://%s/site/%s", a->o->run, a->members.names[site]);
     if (!m->identity_bytes)
         return refuse(answer, "the site shows no identity certificate, and headers are signed: "
@@ -169,11 +162,9 @@ bool aggregator_identify(struct aggregator *a, unsigned site, const struct wire_
 
 /* ---- headers ---- */
 
-bool aggregator_header_signed(const struct aggregator *a, unsigned site,
-                              const struct wire_contribution *m)
+static bool header_signed(const struct aggregator *a, unsigned site,
+                          const struct wire_contribution *m)
 {
-    if (!a->o->signer)
-        return true;
     const struct pin *p = pin_of(a, site);
     if (!p) /* it has not said hello: so it is told */
         return !a->core.s[site].bound;
@@ -185,13 +176,11 @@ static void header_path(char out[2 * AGGREGATOR_PATH_MAX], const char *payload_p
     snprintf(out, 2 * AGGREGATOR_PATH_MAX, "%.250s.header", payload_path);
 }
 
-enum err aggregator_header_keep(struct aggregator *a, const struct wire_contribution *m,
-                                const char *payload_path)
+static enum err header_keep(struct aggregator *a, const struct wire_contribution *m,
+                            const char *payload_path)
 {
     uint8_t bytes[SIGNED_HEADER_MAX];
     char path[2 * AGGREGATOR_PATH_MAX];
-    if (!a->o->signer)
-        return ERR_OK;
     struct file_part part = {bytes, signed_header_write(m, bytes)};
     header_path(path, payload_path);
     return a->env->ops->write(a->env, path, &part, 1);
@@ -208,16 +197,14 @@ static bool header_fits(const struct wire_contribution *m, const struct journal_
            memcmp(&m->weight, &r->weight, sizeof m->weight) == 0;
 }
 
-enum err aggregator_header_kept(struct aggregator *a, const struct journal_record *r,
-                                const char *payload_path)
+static enum err header_kept(struct aggregator *a, const struct journal_record *r,
+                            const char *payload_path)
 {
     struct arena scratch = arena_make(0);
     struct wire_contribution m;
     char path[2 * AGGREGATOR_PATH_MAX];
     uint8_t *data;
     size_t n;
-    if (!a->o->signer)
-        return ERR_OK;
     const struct pin *p = pin_of(a, r->site);
     header_path(path, payload_path);
     enum err e = a->env->ops->exists(a->env, path) ? ERR_OK : ERR_INPUT;
@@ -233,39 +220,35 @@ enum err aggregator_header_kept(struct aggregator *a, const struct journal_recor
 
 /* ---- manifests and the epoch ---- */
 
-enum err aggregator_sign(struct aggregator *a, struct manifest *m)
+static enum err manifest_sign(struct aggregator *a, struct manifest *m)
 {
     struct signer_key own;
-    if (!a->o->signer)
-        return ERR_OK;
     a->o->signer->ops->key(a->o->signer, &own);
     return signed_manifest_holds(a->o->signer, &own, m) ? ERR_OK
                                                         : signed_manifest_sign(a->o->signer, m);
 }
 
-static enum err announce(struct aggregator *a)
+static enum err announcement_make(struct aggregator *a)
 {
     struct signed_announcement s = {
         .aggregator = a->o->index, .epoch = a->start.epoch, .instance = a->start.instance};
     snprintf(s.run, sizeof s.run, "%s", a->o->run);
-    return signed_announcement_make(a->o->signer, &s, &a->part.identity->announcement);
+    return signed_announcement_make(a->o->signer, &s, &identity_of(a)->announcement);
 }
 
 /* Made at the first hello, and again when the certificate was renewed: after a change of the
  * authority, sites that start would not accept the former announcement. */
-void aggregator_announcement(struct aggregator *a, struct wire_announcement *out)
+static void announcement_get(struct aggregator *a, struct wire_announcement *out)
 {
     struct signed_announcement s;
     uint8_t certificate[SIGNER_CERTIFICATE_MAX];
     size_t n;
-    if (!a->part.identity)
-        return;
-    bool same = signed_announcement_read(&s, &a->part.identity->announcement) == ERR_OK &&
+    bool same = signed_announcement_read(&s, &identity_of(a)->announcement) == ERR_OK &&
                 a->o->signer->ops->certificate(a->o->signer, certificate, &n) == ERR_OK &&
                 n == s.certificate_bytes && memcmp(certificate, s.certificate, n) == 0;
-    if (!same && announce(a) != ERR_OK)
+    if (!same && announcement_make(a) != ERR_OK)
         aggregator_halt(a, ERR_INTERNAL);
-    *out = a->part.identity->announcement;
+    *out = identity_of(a)->announcement;
 }
 
 /* ---- proofs ---- */
@@ -294,12 +277,10 @@ static bool manifest_epoch(struct aggregator *a, unsigned fragment,
     return there;
 }
 
-void aggregator_proofs(struct aggregator *a, const struct wire_hello *m, struct round_event *e)
+static void hello_proofs(struct aggregator *a, const struct wire_hello *m, struct round_event *e)
 {
     struct signed_announcement shown;
     struct signer_identity by;
-    if (!a->o->signer)
-        return;
     const struct round_fragment *f = &a->core.f[e->fragment];
     const struct wire_fragment_state *state = &m->fragments[e->fragment];
     bool read = m->announcement.size_bytes &&
@@ -321,3 +302,15 @@ void aggregator_proofs(struct aggregator *a, const struct wire_hello *m, struct 
     e->proves_older = both && state->proof.epoch < epoch;
     err_clear();
 }
+
+const struct aggregator_signs aggregator_signs_identity = {.open = identity_open,
+                                                           .read = pins_read,
+                                                           .again = pins_write,
+                                                           .sign = manifest_sign,
+                                                           .identify = site_identify,
+                                                           .proofs = hello_proofs,
+                                                           .announcement = announcement_get,
+                                                           .header_signed = header_signed,
+                                                           .header_keep = header_keep,
+                                                           .header_kept = header_kept,
+                                                           .key = identity_key};

@@ -1,8 +1,8 @@
 /* The aggregator's own small files, written from memory: the journal anew, the epoch, and what a
  * process that ends in order says of the journal. */
 #include <string.h>
-#include "outer/aggregator/aggregator_identity.h"
-#include "outer/aggregator/aggregator_masks.h"
+#include "outer/aggregator/aggregator_signs.h"
+#include "outer/aggregator/aggregator_sums.h"
 
 enum err aggregator_journal_again(struct aggregator *a)
 {
@@ -37,7 +37,7 @@ enum err aggregator_journal_again(struct aggregator *a)
                                                     .weight = e->weight,
                                                     .residual_ratio = e->residual_ratio};
         }
-        n += aggregator_masks_record(a, i, keep + n);
+        n += a->sums->records(a, i, keep + n);
         if (a->fragment[i].ordered)
             keep[n++] = (struct journal_record){.kind = JOURNAL_OPERATOR,
                                                 .fragment = i,
@@ -99,7 +99,7 @@ enum err aggregator_file_again(struct aggregator *a, const char *path)
     if (strcmp(path, AGGREGATOR_EPOCH) == 0)
         return aggregator_epoch_again(a);
     if (strcmp(path, AGGREGATOR_IDENTITIES) == 0)
-        return aggregator_identities_again(a);
+        return a->signs->again(a);
     return store_begin_again(a->env);
 }
 

@@ -7,8 +7,8 @@
  * only then a site sees it. After a restart the same seal goes on, and the core is told its set
  * (round_pin). What sites sign and reveal is kept in memory alone: they answer again. All of it
  * under the lock of the service, but for aggregator_masks_sum. */
-#include "outer/aggregator/aggregator_identity.h"
 #include "outer/aggregator/aggregator_masks_own.h"
+#include "outer/aggregator/aggregator_signs.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,18 +18,16 @@
 #include "outer/masks/masked.h"
 #include "outer/protocol/mutant.h"
 
-enum err aggregator_masks_open(struct aggregator_masks **out, struct arena *perm)
+enum err aggregator_masks_open(void **kept, struct arena *perm)
 {
-    TRY_ALLOC(*out = arena_alloc(perm, sizeof **out));
+    TRY_ALLOC(*kept = arena_alloc(perm, sizeof(struct aggregator_masks)));
     return ERR_OK;
 }
 
 enum err aggregator_masks_read(struct aggregator *a, struct arena *perm)
 {
-    struct aggregator_masks *m = a->part.masks;
+    struct aggregator_masks *m = masks_of(a);
     unsigned room = a->core.room, fragments = a->core.fragments;
-    if (!m)
-        return ERR_OK;
     ASSERT(a->o->signer);
     TRY_ALLOC(m->site = arena_array(perm, room, sizeof *m->site));
     TRY_ALLOC(m->identity = arena_array(perm, room, sizeof *m->identity));
@@ -43,8 +41,8 @@ enum err aggregator_masks_read(struct aggregator *a, struct arena *perm)
 
 void aggregator_masks_close(struct aggregator *a)
 {
-    for (unsigned i = 0; a->part.masks && i < a->core.fragments; i++)
-        seal_aggregator_close(&a->part.masks->seal[i]);
+    for (unsigned i = 0; i < a->core.fragments; i++)
+        seal_aggregator_close(&masks_of(a)->seal[i]);
 }
 
 /* ---- what the aggregator knows of a round ---- */
@@ -58,9 +56,9 @@ struct seal_context aggregator_masks_context(const struct aggregator *a, unsigne
                              .members = a->core.f[fragment].members,
                              .colluding = a->o->masks.colluding,
                              .two_sites = a->o->masks.two_sites,
-                             .identity = a->part.masks->identity};
+                             .identity = masks_of(a)->identity};
     for (unsigned i = 0; i < c.sites; i++)
-        aggregator_identity_key(a, i, &a->part.masks->identity[i]);
+        a->signs->key(a, i, &masks_of(a)->identity[i]);
     a->o->signer->ops->key(a->o->signer, &c.aggregator);
     return c;
 }
@@ -76,7 +74,7 @@ static enum err round_layout(const struct aggregator *a, unsigned fragment, stru
 uint64_t aggregator_masks_payload_bytes(const struct aggregator *a, unsigned fragment)
 {
     struct mask_layout l;
-    return a->part.masks && round_layout(a, fragment, &l) == ERR_OK ? l.size_bytes : 0;
+    return round_layout(a, fragment, &l) == ERR_OK ? l.size_bytes : 0;
 }
 
 const char *aggregator_masks_header(const struct aggregator *a, const struct wire_contribution *m)
@@ -119,7 +117,7 @@ static enum err refused(const char *what, enum seal_answer answer)
 static enum err seal_make(struct aggregator *a, unsigned fragment)
 {
     const struct round_fragment *f = &a->core.f[fragment];
-    struct seal_aggregator *s = &a->part.masks->seal[fragment];
+    struct seal_aggregator *s = &masks_of(a)->seal[fragment];
     struct seal_context c = aggregator_masks_context(a, fragment);
     struct seal_announce of = {.fragment = fragment, .round = f->round};
     of.u = aggregator_masks_announced(a, fragment);
@@ -141,13 +139,13 @@ static struct journal_record seal_record(const struct aggregator *a, unsigned fr
     return (struct journal_record){.kind = JOURNAL_SEAL,
                                    .fragment = fragment,
                                    .round = a->core.f[fragment].round,
-                                   .digest = a->part.masks->seal[fragment].digest};
+                                   .digest = masks_of(a)->seal[fragment].digest};
 }
 
 /* Durable before a site sees it. */
 static enum err seal_store(struct aggregator *a, unsigned fragment)
 {
-    const struct seal_aggregator *s = &a->part.masks->seal[fragment];
+    const struct seal_aggregator *s = &masks_of(a)->seal[fragment];
     char path[AGGREGATOR_PATH_MAX];
     struct file_part parts[] = {{s->bytes, s->size_bytes}, {s->signature, SIGNER_BYTES}};
     struct record_section sections[] = {{.parts = &parts[0], .part_count = 1},
@@ -162,14 +160,14 @@ static enum err seal_store(struct aggregator *a, unsigned fragment)
 
 bool aggregator_masks_sealed(const struct aggregator *a, unsigned fragment)
 {
-    const struct seal_aggregator *s = &a->part.masks->seal[fragment];
+    const struct seal_aggregator *s = &masks_of(a)->seal[fragment];
     return s->stage == SEAL_SEALED && s->of.round == a->core.f[fragment].round;
 }
 
-size_t aggregator_masks_record(const struct aggregator *a, unsigned fragment,
-                               struct journal_record *keep)
+size_t aggregator_masks_records(const struct aggregator *a, unsigned fragment,
+                                struct journal_record *keep)
 {
-    if (!a->part.masks || !aggregator_masks_sealed(a, fragment))
+    if (!aggregator_masks_sealed(a, fragment))
         return 0;
     *keep = seal_record(a, fragment);
     return 1;
@@ -179,14 +177,14 @@ enum err aggregator_masks_ready(struct aggregator *a, unsigned fragment, bool *r
 {
     const struct aggregator_fragment *f = &a->fragment[fragment];
     *ready = true;
-    if (!a->part.masks || f->ordered || !set_count(&f->seal_set))
+    if (f->ordered || !set_count(&f->seal_set))
         return ERR_OK;
     *ready = false;
     if (!aggregator_masks_sealed(a, fragment)) {
         TRY(seal_make(a, fragment));
         enum err e = seal_store(a, fragment);
         if (e != ERR_OK) {
-            seal_aggregator_close(&a->part.masks->seal[fragment]);
+            seal_aggregator_close(&masks_of(a)->seal[fragment]);
             return e;
         }
         if (!MUTANT(SEAL_OPEN))
@@ -194,20 +192,19 @@ enum err aggregator_masks_ready(struct aggregator *a, unsigned fragment, bool *r
         log_event(LOG_DETAIL, "seal", "fragment=%u round=%" PRIu64 " sites=%u/%u", fragment,
                   a->core.f[fragment].round, set_count(&f->seal_set), a->core.f[fragment].n);
     }
-    *ready = seal_aggregator_revealed(&a->part.masks->seal[fragment]);
+    *ready = seal_aggregator_revealed(&masks_of(a)->seal[fragment]);
     return ERR_OK;
 }
 
 void aggregator_masks_over(struct aggregator *a, unsigned fragment)
 {
-    if (a->part.masks)
-        seal_aggregator_close(&a->part.masks->seal[fragment]);
+    seal_aggregator_close(&masks_of(a)->seal[fragment]);
 }
 
-enum err aggregator_masks_aborted(const struct aggregator *a, const struct manifest *m)
+static enum err aborts_check(const struct aggregator *a, const struct manifest *m)
 {
     unsigned aborts = a->core.f[m->fragment].aborts;
-    if (!a->part.masks || aborts < MASKED_ABORTS_MAX || !digest_zero(&m->ordered_by))
+    if (aborts < AGGREGATOR_ABORTS_MAX || !digest_zero(&m->ordered_by))
         return ERR_OK;
     return err_set(ERR_DISAGREE,
                    "%u rounds of fragment %u in a row were aborted: with secure aggregation nobody "
@@ -217,6 +214,12 @@ enum err aggregator_masks_aborted(const struct aggregator *a, const struct manif
                    aborts, m->fragment);
 }
 
+enum err aggregator_masks_committed(struct aggregator *a, const struct manifest *m)
+{
+    TRY(aggregator_masks_join(a));
+    return aborts_check(a, m);
+}
+
 /* ---- recovery ---- */
 
 /* ERR_INPUT: there is none. digest: of the journal; NULL: of any. */
@@ -224,7 +227,7 @@ static enum err seal_load(struct aggregator *a, unsigned fragment, const struct 
 {
     struct arena scratch = arena_make(0);
     struct seal_context c = aggregator_masks_context(a, fragment);
-    struct seal_aggregator *to = &a->part.masks->seal[fragment];
+    struct seal_aggregator *to = &masks_of(a)->seal[fragment];
     struct record f;
     char path[AGGREGATOR_PATH_MAX];
     enum seal_answer answer = SEAL_malformed;
@@ -246,7 +249,7 @@ static enum err seal_load(struct aggregator *a, unsigned fragment, const struct 
  */
 static enum err seal_take(struct aggregator *a, unsigned fragment, enum err e)
 {
-    struct aggregator_masks *m = a->part.masks;
+    struct aggregator_masks *m = masks_of(a);
     char quoted[512];
     if (e == ERR_OK && MUTANT(SEAL_ANEW)) {
         seal_aggregator_close(&m->seal[fragment]);
@@ -266,15 +269,13 @@ static enum err seal_take(struct aggregator *a, unsigned fragment, enum err e)
 
 enum err aggregator_masks_restore(struct aggregator *a, const struct journal_record *r)
 {
-    if (!a->part.masks)
-        return err_set(ERR_MISMATCH, "the journal has a seal, and privacy.secure is off");
     return seal_take(a, r->fragment, seal_load(a, r->fragment, &r->digest));
 }
 
 /* A seal that has no record was not shown, and may be shown as well as another one. */
 enum err aggregator_masks_again(struct aggregator *a)
 {
-    for (unsigned i = 0; a->part.masks && i < a->core.fragments && !MUTANT(SEAL_FORGOTTEN); i++) {
+    for (unsigned i = 0; i < a->core.fragments && !MUTANT(SEAL_FORGOTTEN); i++) {
         enum err e = aggregator_serves(a, i) ? seal_load(a, i, NULL) : ERR_INPUT;
         if (e != ERR_INPUT)
             TRY(seal_take(a, i, e));
@@ -286,13 +287,13 @@ enum err aggregator_masks_again(struct aggregator *a)
 enum err aggregator_masks_recovered(struct aggregator *a)
 {
     TRY(aggregator_masks_added(a));
-    for (unsigned i = 0; a->part.masks && i < a->core.fragments; i++) {
-        if (!a->part.masks->lost[i])
+    for (unsigned i = 0; i < a->core.fragments; i++) {
+        if (!masks_of(a)->lost[i])
             continue;
         struct round_event e = {.kind = ROUND_CLOSE, .fragment = i, .round = a->core.f[i].round};
         struct round_update u;
         aggregator_step(a, &e, &u);
-        a->part.masks->lost[i] = false;
+        masks_of(a)->lost[i] = false;
     }
     return ERR_OK;
 }
@@ -300,12 +301,12 @@ enum err aggregator_masks_recovered(struct aggregator *a)
 /* ---- the sum ---- */
 
 /* Without the lock: seal and seeds do not change once all have revealed. */
-enum err aggregator_masks_sum(struct aggregator *a, unsigned fragment,
-                              const struct codec_payload *payloads, unsigned count,
-                              struct masks_sum *out, struct arena *scratch)
+static enum err sum_make(struct aggregator *a, unsigned fragment,
+                         const struct codec_payload *payloads, unsigned count, uint8_t *out,
+                         size_t *out_bytes, struct arena *scratch)
 {
     const struct codec *c = codec_get(outer_state_codec(a->replica, fragment));
-    const struct seal_aggregator *s = &a->part.masks->seal[fragment];
+    const struct seal_aggregator *s = &masks_of(a)->seal[fragment];
     int threads = a->replica->dev->threads;
     struct mask_layout l;
     ASSERT(seal_aggregator_revealed(s) && count == set_count(&s->seal.s));
@@ -320,9 +321,21 @@ enum err aggregator_masks_sum(struct aggregator *a, unsigned fragment,
     }
     seal_aggregator_terms(s, terms);
     TRY(mask_apply(words, &l, terms, terms_count, threads));
-    enum err e = masked_aggregate(out->data, &out->size_bytes, c, &l, words, count, threads);
+    enum err e = masked_aggregate(out, out_bytes, c, &l, words, count, threads);
     return e == ERR_PROTO ? err_set(ERR_DIVERGED, "the sum of the masked contributions is none of "
                                                   "integers in range: a site masks wrongly, and "
                                                   "nobody can say which")
                           : e;
+}
+
+enum err aggregator_masks_sum(struct aggregator *a, unsigned fragment,
+                              const struct codec_payload *payloads, unsigned count,
+                              struct aggregate *g)
+{
+    const struct codec *c = codec_get(outer_state_codec(a->replica, fragment));
+    size_t elements = a->replica->fragments->f[fragment].elements;
+    TRY_ALLOC(g->made = arena_alloc(&g->arena, c->aggregate_max(c, elements, count)));
+    TRY(sum_make(a, fragment, payloads, count, g->made, &g->size_bytes, &g->arena));
+    g->data = g->made;
+    return ERR_OK;
 }

@@ -8,10 +8,10 @@
 
 static enum wire_mask_step step_wanted(const struct aggregator *a, unsigned fragment, unsigned site)
 {
-    const struct seal_aggregator *s = a->part.masks ? &a->part.masks->seal[fragment] : NULL;
-    if (s && !MUTANT(PAIR_UNASKED) && aggregator_masks_setup_wants(a, site))
+    const struct seal_aggregator *s = &masks_of(a)->seal[fragment];
+    if (!MUTANT(PAIR_UNASKED) && aggregator_masks_setup_wants(a, site))
         return WIRE_MASK_SETUP;
-    if (!s || !aggregator_masks_sealed(a, fragment) || !set_has(&s->seal.s, site))
+    if (!aggregator_masks_sealed(a, fragment) || !set_has(&s->seal.s, site))
         return WIRE_MASK_NONE;
     if (!set_has(&s->have_signature, site))
         return WIRE_MASK_SIGN;
@@ -19,12 +19,9 @@ static enum wire_mask_step step_wanted(const struct aggregator *a, unsigned frag
                                                                         : WIRE_MASK_NONE;
 }
 
-const char *aggregator_masks_missing(const struct aggregator *a, unsigned fragment,
-                                     struct set *missing)
+static const char *masks_missing(const struct aggregator *a, unsigned fragment, struct set *missing)
 {
-    const struct seal_aggregator *s = a->part.masks ? &a->part.masks->seal[fragment] : NULL;
-    if (!s)
-        return NULL;
+    const struct seal_aggregator *s = &masks_of(a)->seal[fragment];
     if (!aggregator_masks_sealed(a, fragment))
         return aggregator_masks_unstated(a, fragment, missing) ? "public key" : NULL;
     bool all = seal_aggregator_signed(s);
@@ -64,7 +61,7 @@ static struct seal_aggregator *step_seal(struct aggregator *a, const struct wire
 {
     bool now = m->round == a->core.f[m->fragment].round;
     if (now && aggregator_masks_sealed(a, m->fragment))
-        return &a->part.masks->seal[m->fragment];
+        return &masks_of(a)->seal[m->fragment];
     aggregator_say(&answer->answer, now ? ROUND_PENDING : ROUND_BEHIND,
                    now ? "not sealed yet" : "not the round in flight");
     return NULL;
@@ -101,13 +98,13 @@ static size_t step_body(const struct seal_aggregator *s, enum wire_mask_step ste
     return bytes_size(&w);
 }
 
-void aggregator_masks_poll(const struct aggregator *a, unsigned fragment, unsigned site,
-                           struct wire_poll_answer *out)
+static void masks_poll(const struct aggregator *a, unsigned fragment, unsigned site,
+                       struct wire_poll_answer *out)
 {
     out->wants = step_wanted(a, fragment, site);
     if (out->wants != WIRE_MASK_NONE)
         out->body_bytes =
-            step_body(&a->part.masks->seal[fragment], out->wants, out->body, sizeof out->body);
+            step_body(&masks_of(a)->seal[fragment], out->wants, out->body, sizeof out->body);
 }
 
 static void answer_body(const struct seal_aggregator *s, enum wire_mask_step step,
@@ -155,8 +152,8 @@ static void step_reveal(struct aggregator *a, const struct wire_mask *m,
     cipher_wipe(&v, sizeof v);
 }
 
-void aggregator_mask(void *self, const char *peer, const struct wire_mask *m,
-                     struct wire_mask_answer *answer)
+static void masks_call(void *self, const char *peer, const struct wire_mask *m,
+                       struct wire_mask_answer *answer)
 {
     struct aggregator *a = self;
     struct round_event e = {.kind = ROUND_FETCH, .fragment = m->fragment, .round = m->round};
@@ -165,9 +162,7 @@ void aggregator_mask(void *self, const char *peer, const struct wire_mask *m,
     answer->number = 0;
     if (site < 0 || answer->answer.outcome != ROUND_NONE)
         return;
-    if (!a->part.masks)
-        masks_refuse(answer, "this run has no secure aggregation (privacy.secure = off)");
-    else if (m->step == WIRE_MASK_SETUP)
+    if (m->step == WIRE_MASK_SETUP)
         aggregator_masks_setup(a, (unsigned)site, m, answer);
     else if (m->step == WIRE_MASK_ANNOUNCE)
         step_announce(a, m, answer);
@@ -181,3 +176,26 @@ void aggregator_mask(void *self, const char *peer, const struct wire_mask *m,
     if (o == ROUND_INVALID || o == ROUND_DENIED)
         aggregator_refused(a, site, peer, roles_call_name(ROLES_MASK), o, answer->answer.text);
 }
+
+const struct aggregator_sums aggregator_sums_masked = {
+    .open = aggregator_masks_open,
+    .close = aggregator_masks_close,
+    .read = aggregator_masks_read,
+    .restore = aggregator_masks_restore,
+    .again = aggregator_masks_again,
+    .recovered = aggregator_masks_recovered,
+    .records = aggregator_masks_records,
+    .hello = aggregator_masks_hello,
+    .poll = masks_poll,
+    .mask = masks_call,
+    .payload_max = aggregator_masks_payload_bytes,
+    .masked_bytes = aggregator_masks_payload_bytes,
+    .header = aggregator_masks_header,
+    .missing = masks_missing,
+    .ready = aggregator_masks_ready,
+    .sum = aggregator_masks_sum,
+    .over = aggregator_masks_over,
+    .committed = aggregator_masks_committed,
+    .added = aggregator_masks_added,
+    .apart = aggregator_masks_apart,
+    .unpaired = aggregator_masks_unpaired};

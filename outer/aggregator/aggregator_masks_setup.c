@@ -5,8 +5,8 @@
  * It has the number of the roster's version, which is durable (the file `setup`), since sites that
  * come to it at different times must come to the same one; and the next one begins once all sites
  * have said that they have the pairs of this one, which is durable, too. */
-#include "outer/aggregator/aggregator_identity.h"
 #include "outer/aggregator/aggregator_masks_own.h"
+#include "outer/aggregator/aggregator_signs.h"
 #include <inttypes.h>
 #include <string.h>
 #include "kernels/base/bytes.h"
@@ -36,7 +36,7 @@ static void setup_fields(struct record_cursor *c, void *self)
 
 static void setup_first(struct aggregator *a)
 {
-    struct masks_setup *m = &a->part.masks->setup;
+    struct masks_setup *m = &masks_of(a)->setup;
     *m = (struct masks_setup){.number = 1,
                               .fragments = a->core.fragments,
                               .sites = a->core.room,
@@ -51,7 +51,7 @@ static void setup_first(struct aggregator *a)
 /* Lost: the sites say again what they have. */
 enum err aggregator_masks_setup_read(struct aggregator *a)
 {
-    struct masks_setup *m = &a->part.masks->setup;
+    struct masks_setup *m = &masks_of(a)->setup;
     struct arena scratch = arena_make(0);
     struct record_form form = {"setup", setup_fields, m};
     struct record r;
@@ -61,8 +61,8 @@ enum err aggregator_masks_setup_read(struct aggregator *a)
     m->sites = a->core.room; /* the sites may have become more */
     if (e == ERR_INPUT || e == ERR_CORRUPT)
         setup_first(a);
-    a->part.masks->setup_lost = e == ERR_CORRUPT || (e == ERR_INPUT && a->start.begun);
-    if (a->part.masks->setup_lost)
+    masks_of(a)->setup_lost = e == ERR_CORRUPT || (e == ERR_INPUT && a->start.begun);
+    if (masks_of(a)->setup_lost)
         log_event(LOG_WARN, "setup_lost", "file=%s", AGGREGATOR_SETUP);
     round_apart(&a->core, m->added, m->joins);
     return e == ERR_INPUT || e == ERR_CORRUPT ? ERR_OK : e;
@@ -70,7 +70,7 @@ enum err aggregator_masks_setup_read(struct aggregator *a)
 
 static enum err setup_write(struct aggregator *a)
 {
-    struct record_form form = {"setup", setup_fields, &a->part.masks->setup};
+    struct record_form form = {"setup", setup_fields, &masks_of(a)->setup};
     return store_write(a->env, AGGREGATOR_SETUP, &form, NULL, 0);
 }
 
@@ -78,16 +78,15 @@ static enum err setup_write(struct aggregator *a)
  * journal has is enough to find it again. */
 enum err aggregator_masks_added(struct aggregator *a)
 {
-    struct masks_setup *m = a->part.masks ? &a->part.masks->setup : NULL;
-    if (!m || a->members.roster.change.act != MANIFEST_ADD ||
-        a->members.roster.version <= m->number)
+    struct masks_setup *m = &masks_of(a)->setup;
+    if (a->members.roster.change.act != MANIFEST_ADD || a->members.roster.version <= m->number)
         return ERR_OK;
     m->number = a->members.roster.version;
     m->added = a->members.roster.change.site;
     for (unsigned f = 0; f < a->core.fragments; f++) {
         m->first[f] = a->core.f[f].first;
         m->joins[f] = a->o->strict ? m->first[f] : UINT64_MAX;
-        a->part.masks->lost[f] |= a->part.masks->setup_lost && !a->o->strict && a->core.f[f].round;
+        masks_of(a)->lost[f] |= masks_of(a)->setup_lost && !a->o->strict && a->core.f[f].round;
     }
     round_apart(&a->core, m->added, m->joins);
     return setup_write(a);
@@ -95,7 +94,7 @@ enum err aggregator_masks_added(struct aggregator *a)
 
 struct set aggregator_masks_announced(const struct aggregator *a, unsigned fragment)
 {
-    const struct masks_setup *m = &a->part.masks->setup;
+    const struct masks_setup *m = &masks_of(a)->setup;
     struct set u = a->core.f[fragment].members;
     if (m->number > 1 && a->core.f[fragment].round < m->joins[fragment] && !MUTANT(JOINED_UNPAIRED))
         set_put(&u, m->added, false);
@@ -105,11 +104,11 @@ struct set aggregator_masks_announced(const struct aggregator *a, unsigned fragm
 /* Is this site's key in the newest setup known? */
 static bool stated_now(const struct aggregator *a, unsigned site)
 {
-    const struct masks_site *s = &a->part.masks->site[site];
+    const struct masks_site *s = &masks_of(a)->site[site];
     struct keys_statement x;
     return s->stated && s->certificate_bytes &&
            keys_statement_read(&x, s->statement, sizeof s->statement) == ERR_OK &&
-           x.setup == a->part.masks->setup.number;
+           x.setup == masks_of(a)->setup.number;
 }
 
 /* Sites of all rounds in flight. */
@@ -124,7 +123,7 @@ static struct set served(const struct aggregator *a)
 /* Sites that this setup makes a pair of `site` with. */
 static struct set partners(const struct aggregator *a, unsigned site)
 {
-    const struct masks_setup *m = &a->part.masks->setup;
+    const struct masks_setup *m = &masks_of(a)->setup;
     struct set others = served(a);
     bool all = m->number < 2 || m->added == site;
     for (unsigned i = 0; i < a->members.count; i++)
@@ -135,7 +134,7 @@ static struct set partners(const struct aggregator *a, unsigned site)
 static bool any_unpaired(const struct aggregator *a, const struct set *sites)
 {
     for (unsigned i = 0; i < a->members.count; i++)
-        if (set_has(sites, i) && a->part.masks->setup.paired[i] < a->part.masks->setup.number)
+        if (set_has(sites, i) && masks_of(a)->setup.paired[i] < masks_of(a)->setup.number)
             return true;
     return false;
 }
@@ -144,7 +143,7 @@ static bool any_unpaired(const struct aggregator *a, const struct set *sites)
 bool aggregator_masks_setup_wants(const struct aggregator *a, unsigned site)
 {
     struct set others = partners(a, site);
-    if (a->part.masks->setup.paired[site] >= a->part.masks->setup.number)
+    if (masks_of(a)->setup.paired[site] >= masks_of(a)->setup.number)
         return !stated_now(a, site) && any_unpaired(a, &others);
     if (!stated_now(a, site))
         return set_count(&others);
@@ -156,10 +155,10 @@ bool aggregator_masks_setup_wants(const struct aggregator *a, unsigned site)
 
 static const char *unpaired(const struct aggregator *a)
 {
-    for (unsigned i = 0; a->part.masks && i < a->members.count && !MUTANT(ADDED_UNPAIRED); i++) {
+    for (unsigned i = 0; i < a->members.count && !MUTANT(ADDED_UNPAIRED); i++) {
         struct set others = partners(a, i);
         if (set_has(&a->members.roster.members, i) && set_count(&others) &&
-            a->part.masks->setup.paired[i] < a->part.masks->setup.number)
+            masks_of(a)->setup.paired[i] < masks_of(a)->setup.number)
             return a->members.names[i];
     }
     return NULL;
@@ -167,7 +166,7 @@ static const char *unpaired(const struct aggregator *a)
 
 bool aggregator_masks_unstated(const struct aggregator *a, unsigned fragment, struct set *missing)
 {
-    const struct masks_setup *m = &a->part.masks->setup;
+    const struct masks_setup *m = &masks_of(a)->setup;
     const struct set u = aggregator_masks_announced(a, fragment);
     struct set unstated = {0};
     for (unsigned i = 0; i < a->members.count; i++) {
@@ -185,7 +184,7 @@ bool aggregator_masks_unstated(const struct aggregator *a, unsigned fragment, st
 static void apart_log(struct aggregator *a)
 {
     enum { LINES = 1 };
-    const struct masks_setup *m = &a->part.masks->setup;
+    const struct masks_setup *m = &masks_of(a)->setup;
     const char *name = a->members.names[m->added];
     bool stated = m->stated[m->added] >= m->number;
     unsigned repeats;
@@ -202,9 +201,9 @@ static void apart_log(struct aggregator *a)
 /* Behind the rounds in flight, which are announced without it. */
 enum err aggregator_masks_join(struct aggregator *a)
 {
-    struct masks_setup *m = a->part.masks ? &a->part.masks->setup : NULL;
+    struct masks_setup *m = &masks_of(a)->setup;
     uint64_t before[ROUND_FRAGMENTS_MAX];
-    if (!m || m->number < 2 || m->joins[0] != UINT64_MAX)
+    if (m->number < 2 || m->joins[0] != UINT64_MAX)
         return ERR_OK;
     if (unpaired(a)) {
         apart_log(a);
@@ -224,8 +223,8 @@ enum err aggregator_masks_join(struct aggregator *a)
 
 int aggregator_masks_apart(const struct aggregator *a)
 {
-    const struct masks_setup *m = a->part.masks ? &a->part.masks->setup : NULL;
-    for (unsigned f = 0; m && m->number > 1 && f < a->core.fragments; f++)
+    const struct masks_setup *m = &masks_of(a)->setup;
+    for (unsigned f = 0; m->number > 1 && f < a->core.fragments; f++)
         if (a->core.f[f].round < m->joins[f] && a->core.f[f].round < aggregator_rounds(a, f) &&
             set_has(&a->members.roster.members, m->added) && !a->o->strict)
             return (int)m->added;
@@ -242,9 +241,9 @@ const char *aggregator_masks_unpaired(const struct aggregator *a)
 
 void aggregator_masks_hello(struct aggregator *a, unsigned site, const struct wire_hello *m)
 {
-    if (!a->part.masks || site >= a->core.room)
+    if (site >= a->core.room)
         return;
-    struct masks_site *s = &a->part.masks->site[site];
+    struct masks_site *s = &masks_of(a)->site[site];
     memcpy(s->certificate, m->identity, m->identity_bytes);
     s->certificate_bytes = m->identity_bytes;
 }
@@ -259,15 +258,14 @@ static void setup_list(const struct aggregator *a, uint32_t first, struct wire_m
     bytes_put_u32(&w, sites);
     const struct set in = served(a);
     seal_set_write(&w, &in, sites);
-    bytes_put_u32(&w, a->part.masks->setup.added);
+    bytes_put_u32(&w, masks_of(a)->setup.added);
     bytes_put_u32(&w, a->core.fragments);
     for (unsigned f = 0; f < a->core.fragments; f++)
-        bytes_put_u64(&w, MUTANT(SETUP_FIRST) ? a->core.f[f].first : a->part.masks->setup.first[f]);
+        bytes_put_u64(&w, MUTANT(SETUP_FIRST) ? a->core.f[f].first : masks_of(a)->setup.first[f]);
     answer->answer.outcome = ROUND_NONE;
-    answer->number =
-        MUTANT(SETUP_VERSION) ? a->members.roster.version : a->part.masks->setup.number;
+    answer->number = MUTANT(SETUP_VERSION) ? a->members.roster.version : masks_of(a)->setup.number;
     for (uint32_t i = first; i < sites; i++) {
-        const struct masks_site *s = &a->part.masks->site[i];
+        const struct masks_site *s = &masks_of(a)->site[i];
         size_t name = strlen(a->members.names[i]);
         if (!set_has(&in, i) || !s->stated || !s->certificate_bytes)
             continue;
@@ -292,7 +290,7 @@ static void setup_list(const struct aggregator *a, uint32_t first, struct wire_m
 static bool paired_take(struct aggregator *a, unsigned site, const struct wire_mask *m,
                         struct wire_mask_answer *answer)
 {
-    struct masks_setup *u = &a->part.masks->setup;
+    struct masks_setup *u = &masks_of(a)->setup;
     uint32_t before = u->paired[site];
     if (m->round <= before || m->round > a->members.roster.version)
         return true;
@@ -313,7 +311,7 @@ static const char *statement_wrong(const struct aggregator *a, unsigned site,
 {
     struct signer_key identity;
     enum keys_answer said = KEYS_pair_key_substituted;
-    if (aggregator_identity_key(a, site, &identity))
+    if (a->signs->key(a, site, &identity))
         said = keys_statement_check(a->o->run, a->o->signer, &identity, s);
     return said == KEYS_pair_key_substituted
                ? "key_signed_by_other: this site's identity has not signed its public key"
@@ -328,7 +326,7 @@ static const char *statement_wrong(const struct aggregator *a, unsigned site,
 static bool statement_keep(struct aggregator *a, const struct keys_statement *s,
                            struct wire_answer *answer)
 {
-    struct masks_setup *u = &a->part.masks->setup;
+    struct masks_setup *u = &masks_of(a)->setup;
     const uint32_t before = u->stated[s->site];
     const struct digest key_before = u->key[s->site],
                         key = digest_of(s->key.bytes, sizeof s->key.bytes);
@@ -356,8 +354,8 @@ static bool statement_keep(struct aggregator *a, const struct keys_statement *s,
 static bool statement_take(struct aggregator *a, unsigned site, const struct wire_mask *m,
                            struct wire_mask_answer *answer)
 {
-    const struct masks_setup *u = &a->part.masks->setup;
-    struct masks_site *to = &a->part.masks->site[site];
+    const struct masks_setup *u = &masks_of(a)->setup;
+    struct masks_site *to = &masks_of(a)->site[site];
     struct keys_statement s;
     bool reads = keys_statement_read(&s, m->body, m->body_bytes) == ERR_OK && s.site == site;
     const char *why =

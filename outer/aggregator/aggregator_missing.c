@@ -1,6 +1,6 @@
 /* Which sites the round in flight waits for, and their names for an answer's text. */
 #include <stdio.h>
-#include "outer/aggregator/aggregator_masks.h"
+#include "outer/aggregator/aggregator_sums.h"
 
 enum { NAMED_MAX = 16 }; /* names of missing sites in one sentence */
 
@@ -8,7 +8,7 @@ struct set aggregator_missing_of(const struct aggregator *a, unsigned fragment, 
 {
     const struct round_fragment *f = &a->core.f[fragment];
     struct set missing = set_without(&f->members, &f->counted);
-    *owes = aggregator_masks_missing(a, fragment, &missing);
+    *owes = a->sums->missing(a, fragment, &missing);
     *owes = *owes ? *owes : "contribution";
     return missing;
 }

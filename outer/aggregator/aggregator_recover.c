@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator_identity.h"
-#include "outer/aggregator/aggregator_masks.h"
+#include "outer/aggregator/aggregator_signs.h"
+#include "outer/aggregator/aggregator_sums.h"
 #include "outer/config/identity.h"
 #include "outer/protocol/mutant.h"
 
@@ -91,7 +91,7 @@ static enum err recover_record(void *self, const struct journal_record *r)
                            r->fragment, f->round, r->round);
         a->fragment[r->fragment].committed = r->round + 1;
     } else if (r->round == f->round && r->kind == JOURNAL_SEAL) {
-        return aggregator_masks_restore(a, r);
+        return a->sums->restore(a, r);
     } else if (r->round == f->round && r->kind == JOURNAL_ACCEPT) {
         recover_accept(a, r);
     }
@@ -249,7 +249,7 @@ static void recover_history(struct aggregator *a, unsigned fragment)
         if (outer_state_manifest(a->replica, fragment, t, &m) == ERR_OK)
             bounds_add(&a->fragment[fragment].norms, &m);
     manifests_look(a, fragment);
-    a->core.f[fragment].aborts = aborts_in_a_row(a, fragment) % MASKED_ABORTS_MAX;
+    a->core.f[fragment].aborts = aborts_in_a_row(a, fragment) % AGGREGATOR_ABORTS_MAX;
 }
 
 static enum err recover_core(struct aggregator *a, struct arena *perm)
@@ -301,7 +301,7 @@ static enum err recover_journal(struct aggregator *a, struct recovery *v)
 /* What no record tells any more: once it is known which sites there are. */
 static enum err recover_lost(struct aggregator *a)
 {
-    TRY(aggregator_masks_again(a));
+    TRY(a->sums->again(a));
     return aggregator_quarantine_again(a);
 }
 
@@ -320,8 +320,8 @@ enum err aggregator_recover(struct aggregator *a, struct arena *perm)
     TRY(recover_core(a, perm));
     TRY(aggregator_organs_open(a));
     TRY(aggregator_claim_again(a));
-    TRY(aggregator_identities_read(a));
-    TRY(aggregator_masks_read(a, perm));
+    TRY(a->signs->read(a));
+    TRY(a->sums->read(a, perm));
     TRY(recover_journal(a, &v));
     TRY(aggregator_organs_recovered(a));
     if (a->start.journal_lost)
@@ -331,7 +331,7 @@ enum err aggregator_recover(struct aggregator *a, struct arena *perm)
     TRY(aggregator_finished_read(a));
     aggregator_organs_begin(a);
     TRY(aggregator_spool_sweep(a, ended));
-    TRY(aggregator_masks_recovered(a));
+    TRY(a->sums->recovered(a));
     TRY(aggregator_reserve(a));
     return store_begin(a->env); /* last */
 }

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator_identity.h"
-#include "outer/aggregator/aggregator_masks.h"
+#include "outer/aggregator/aggregator_signs.h"
+#include "outer/aggregator/aggregator_sums.h"
 #include "outer/protocol/mutant.h"
 
 enum { STREAMS_PER_FRAGMENT = 2, BUSY_RETRY_MS = 500 };
@@ -107,11 +107,11 @@ enum err aggregator_spool_found(struct aggregator *a, const struct journal_recor
                                 r->fragment,
                                 codec_get(outer_state_codec(a->replica, r->fragment)),
                                 a->replica->state[r->fragment].codes,
-                                aggregator_masks_payload_bytes(a, r->fragment),
+                                a->sums->masked_bytes(a, r->fragment),
                                 r->digest};
     enum err e = spool_verify(a, &check, squares);
     if (e == ERR_OK)
-        e = aggregator_header_kept(a, r, path);
+        e = a->signs->header_kept(a, r, path);
     if (e == ERR_OK)
         return ERR_OK;
     log_event(LOG_WARN, "payload_lost", "fragment=%u round=%" PRIu64 " site=%s why=%s", r->fragment,
@@ -283,8 +283,8 @@ static bool header_good(const struct aggregator *a, const struct wire_contributi
         aggregator_say(
             answer, ROUND_MISMATCH,
             "codec: not the one that configuration and parent manifest say for this round");
-    else if (a->o->masks.on && aggregator_masks_header(a, m))
-        aggregator_say(answer, ROUND_INVALID, "%s", aggregator_masks_header(a, m));
+    else if (a->sums->header(a, m))
+        aggregator_say(answer, ROUND_INVALID, "%s", a->sums->header(a, m));
     else
         return true;
     return false;
@@ -293,7 +293,6 @@ static bool header_good(const struct aggregator *a, const struct wire_contributi
 static struct round_event event_of(const struct aggregator *a, enum round_event_kind kind,
                                    unsigned site, const struct wire_contribution *m, float norm)
 {
-    const struct codec *c = codec_get(outer_state_codec(a->replica, m->fragment));
     struct digest grid = outer_state_grid(a->replica, m->fragment);
     struct round_event e = aggregator_event(kind, site, &m->head);
     e.fragment = m->fragment;
@@ -301,9 +300,7 @@ static struct round_event event_of(const struct aggregator *a, enum round_event_
     e.parent = m->parent;
     e.payload = m->payload;
     e.payload_bytes = m->payload_bytes;
-    e.payload_max = a->o->masks.on
-                        ? aggregator_masks_payload_bytes(a, m->fragment)
-                        : c->payload_max(c, a->replica->fragments->f[m->fragment].elements);
+    e.payload_max = a->sums->payload_max(a, m->fragment);
     e.weight = m->weight;
     e.norm = norm;
     e.data_cursor = m->data_cursor;
@@ -449,7 +446,7 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
         aggregator_say(answer, ROUND_REBIND, "this aggregator is rebuilt: say hello");
         return;
     }
-    if (site >= 0 && !aggregator_header_signed(a, (unsigned)site, m)) {
+    if (site >= 0 && !a->signs->header_signed(a, (unsigned)site, m)) {
         aggregator_say(answer, ROUND_INVALID,
                        "the header's signature is not by this site's identity key");
         aggregator_refused(a, site, peer, "contribute", answer->outcome, answer->text);
@@ -725,7 +722,7 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
              step_offer(a, up->site, &up->in.header, answer) == ROUND_RESUME) {
         up->codec = codec_get(outer_state_codec(a->replica, up->in.header.fragment));
         up->grid = grid_copy(a, up->in.header.fragment);
-        up->masked_bytes = aggregator_masks_payload_bytes(a, up->in.header.fragment);
+        up->masked_bytes = a->sums->masked_bytes(a, up->in.header.fragment);
         if (up->grid) {
             answer->outcome = ROUND_PENDING;
             upload_to(up, UPLOAD_VERIFYING);
@@ -749,7 +746,7 @@ void aggregator_verify(void *self, void *upload)
                                 up->grid, up->masked_bytes, m->payload};
     enum err e = spool_verify(a, &check, &up->squares);
     if (e == ERR_OK)
-        e = aggregator_header_keep(a, m, up->in.final);
+        e = a->signs->header_keep(a, m, up->in.final);
     if (e == ERR_OK)
         e = intake_keep(a->env, &up->in, MUTANT(RECEIPT_UNSYNCED) ? NULL : up->in.final);
     intake_verdict(&up->in, e);

@@ -3,19 +3,20 @@
 /* Inside the aggregator: what its files share. Which members of struct aggregator each of them
  * writes, and what it does:
  *
- *   aggregator.c: env, replica, o, site, part. Opens, works, closes.
+ *   aggregator.c: env, replica, o, sums, signs, site, part. Opens, works, closes.
  *   aggregator_answer.c: none. Words answers.
  *   aggregator_caller.c: none. The checks before every call.
  *   aggregator_calls.c: site. Hello, poll, report, leave.
+ *   aggregator_clear.c: none. Sums contributions in the clear.
  *   aggregator_claim.c: none. The settings that the directory began with.
  *   aggregator_commit.c: journal, fragment, commit. Closes rounds, beside the calls.
  *   aggregator_core.c: core, fragment, site, state. Events of the core.
  *   aggregator_fetch.c: fetches. What sites fetch.
- *   aggregator_identity.c: identity. Signs, and checks what is signed.
+ *   aggregator_identity.c: none. Signs, and checks what is signed.
  *   aggregator_journal.c: journal. Small files, written anew.
- *   aggregator_masks.c: core, journal, masks. Sums masked contributions.
- *   aggregator_masks_calls.c: fragment, masks. What sites ask and say for it.
- *   aggregator_masks_setup.c: core, masks. Passes on their public keys.
+ *   aggregator_masks.c: core, journal. Sums masked contributions.
+ *   aggregator_masks_calls.c: fragment. What sites ask and say for it.
+ *   aggregator_masks_setup.c: core. Passes on their public keys.
  *   aggregator_members.c: members, core, site. Which sites rounds have.
  *   aggregator_metrics.c: metrics. Counts by site.
  *   aggregator_missing.c: none. Names of the sites that are waited for.
@@ -28,11 +29,12 @@
  *   aggregator_shown.c: site, shown. What other threads see.
  *   aggregator_sites.c: site. Which sites have the last state.
  *   aggregator_spool.c: journal, spool. Takes contributions.
+ *   aggregator_unsigned.c: none. Signs and checks nothing.
  *
  * Of the organs, roster writes the journal, and amend the journal and the core. Calls go one way:
  * no two of these files need each other. From below: answer, core; members, quarantine; sites,
- * metrics; caller; identity; masks, organs; missing; spool, journal; notice, commit; all others;
- * aggregator.c.
+ * metrics; caller; identity, unsigned, masks, clear, organs; missing; spool, journal; notice,
+ * commit; all others; aggregator.c.
  */
 #include <stdatomic.h>
 #include "kernels/base/log.h"
@@ -55,6 +57,7 @@
 #define AGGREGATOR_STALE      "stale" /* a site proved that this directory is old: never served */
 #define AGGREGATOR_NO_MEMORY  "no memory for it now"
 enum { AGGREGATOR_PATH_MAX = INTAKE_PATH_MAX, AGGREGATOR_FULL_RETRY_MS = 5000 };
+enum { AGGREGATOR_ABORTS_MAX = 32 }; /* rounds in a row: with masked ones the run stops */
 
 struct aggregator_site {
     struct aggregator_site_status status;
@@ -74,7 +77,7 @@ struct aggregator_fragment {
     uint64_t found_round; /* in flight when this process began: its spool may hold anything */
     uint64_t committed;   /* highest round + 1 with a COMMIT record; 0: none */
     struct bounds_history norms; /* of the rounds before the one in flight */
-    uint64_t asked; /* rounds before it were asked about by a site, which waits: aggregator_mask */
+    uint64_t asked;              /* rounds before it were asked about by a site, which waits */
 };
 struct aggregator_members {       /* which sites rounds have; aggregator_members.c writes it */
     struct roster roster, former; /* newest version, and the one before: still in force for the
@@ -105,15 +108,16 @@ struct aggregator_parts { /* what a feature keeps, which its file alone knows an
     struct aggregator_metrics *metrics;
     struct aggregator_notice *notice;
     struct aggregator_shown *shown;
-    struct aggregator_scrub *scrub;       /* NULL: off */
-    struct aggregator_identity *identity; /* NULL: without signatures */
-    struct aggregator_masks *masks;       /* NULL: without secure aggregation */
-    struct revocation *revocation;        /* NULL: nobody is revoked */
+    struct aggregator_scrub *scrub; /* NULL: off */
+    void *sums, *signs;             /* of the ways that were chosen */
+    struct revocation *revocation;  /* NULL: nobody is revoked */
 };
 struct aggregator {
     struct env *env;
     struct outer_state *replica;
     const struct aggregator_options *o;
+    const struct aggregator_sums *sums;   /* aggregator_sums.h */
+    const struct aggregator_signs *signs; /* aggregator_signs.h */
     struct aggregator_start start;
     struct aggregator_members members;
     struct round core;
@@ -183,7 +187,7 @@ enum err aggregator_ended_write(struct aggregator *a) MUST;
 enum err aggregator_ended_read(struct aggregator *a, struct journal_head *h) MUST;
 
 /* ---- aggregator_recover.c ---- */
-/* The end of the process before to the beginning of this one; store_begin last. */
+/* Makes the core, reads what the process before left, and begins an epoch. */
 enum err aggregator_recover(struct aggregator *a, struct arena *perm) MUST;
 
 /* ---- aggregator_missing.c ---- */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
-#include "outer/aggregator/aggregator_masks.h"
+#include "outer/aggregator/aggregator_sums.h"
 #include "outer/organ/roster/roster_organ.h"
 #include "outer/protocol/mutant.h"
 #include "outer/protocol/site_name.h"
@@ -294,7 +294,7 @@ static unsigned sites_least(const struct aggregator *a)
  * with it. Without another one, too, they would have too few. */
 static bool removal_waits(const struct aggregator *a, int site)
 {
-    int apart = aggregator_masks_apart(a);
+    int apart = a->sums->apart(a);
     unsigned left = members_count(a) - 1, least = round_least(left, a->o->strict, &a->o->masks),
              most = sites_least(a);
     return apart >= 0 && apart != site && left - 1 < (least > most ? least : most);
@@ -344,12 +344,12 @@ static bool change_may(const struct aggregator *a, const struct wire_operate *m,
             "without site %s too few sites mask for each other, since site %s, which was "
             "added, has not the pair keys of the others: start it, or remove it, and "
             "call again",
-            m->site, a->members.names[aggregator_masks_apart(a)]);
-    else if (add && aggregator_masks_unpaired(a))
+            m->site, a->members.names[a->sums->apart(a)]);
+    else if (add && a->sums->unpaired(a))
         aggregator_say(answer, ROUND_PENDING,
                        "site %s has not the pair keys of the roster of now: start it, or remove "
                        "it, and call again",
-                       aggregator_masks_unpaired(a));
+                       a->sums->unpaired(a));
     else
         return !add || add_may(a, site, answer);
     return false;
@@ -397,7 +397,7 @@ static enum err change_make(struct aggregator *a, const char *peer, const struct
               m->act == WIRE_ROSTER_ADD ? "roster_add" : "roster_remove", peer, m->site,
               m->version);
     aggregator_members_change(a, &r, first);
-    return aggregator_masks_added(a);
+    return a->sums->added(a);
 }
 
 static enum err change_act(struct aggregator *a, const char *peer, const struct wire_operate *m,
