@@ -31,7 +31,7 @@ aggregator) exec $ATOLL serve --serve.dir $DIR/aggregator --serve.listen 0.0.0.0
 a) n=0 ;;
 *) n=1 ;;
 esac
-exec $ATOLL train --site.name {site} --run.dir $DIR/{site} --site.aggregator {address:aggregator}:7443 \\
+exec $TRAIN --site.name {site} --run.dir $DIR/{site} --site.aggregator {address:aggregator}:7443 \\
     --site.aggregator_name localhost --data.train "$DATA/train-$n-*.bin" $SHARED
 """
 # The link first at b, then at a; what a round costs at both at once, since they share the machine in the run too.
@@ -67,6 +67,8 @@ def arguments():
     p.add_argument("--layers", type=int, default=6)
     p.add_argument("--width", type=int, default=384)
     p.add_argument("--modes", default=",".join(MODES))
+    p.add_argument("--torch", metavar="PYTHON", help="the sites are PyTorch trainers (site_torch.py), by this interpreter, which has "
+                   "torch and transformers; set PYTHONPATH and ATOLL_LIBRARY")
     p.add_argument("--sim", action="store_true", help="beside each run the same one in atoll sim")
     p.add_argument("--csv")
     return p.parse_args()
@@ -93,7 +95,7 @@ def rounds_of(metrics, site, parts):
     rows = [json.loads(line) for line in open(metrics)]
     rows = [r for r in rows if r.get("site", site) == site]
     rounds = [r for r in rows if r["kind"] == "round"][parts:-parts]
-    return rounds, [r["step_ms"] / 1e3 for r in rows if r["kind"] == "step"]
+    return rounds, [r["step_ms"] / 1e3 for r in rows if r["kind"] == "step" and "step_ms" in r]
 
 
 def figures(rounds):
@@ -120,7 +122,9 @@ def places(a, root, mode, script, out, *more):
     if out.exists():
         subprocess.call(["rm", "-rf", str(out)])
     out.mkdir()
-    os.environ.update(ATOLL=a.atoll, DIR=str(out), DATA=str(root / "data"), OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="1",
+    script_torch = pathlib.Path(__file__).resolve().with_name("site_torch.py")
+    os.environ.update(ATOLL=a.atoll, TRAIN=f"{a.torch} {script_torch}" if a.torch else f"{a.atoll} train",
+                       DIR=str(out), DATA=str(root / "data"), OMP_WAIT_POLICY="passive", OMP_NUM_THREADS="1",
                       SHARED=" ".join(map(str, shared_settings(a, root, mode))))
     check([a.atoll, "wan", "--topology", a.wan, "--sites", "a,b,aggregator", "--logs", out, *more, "--", "sh", "-c", script],
           out / "wan.log")
@@ -158,6 +162,8 @@ def measure(a, root, mode):
     found = {site: rounds_of(out / site / "metrics.jsonl", site, MODES[mode][0]) for site in "ab"}
     real = {site: figures(rounds) for site, (rounds, _) in found.items()}
     slower = max("ab", key=lambda site: real[site]["utilisation"])
+    if a.torch:  # such a site does not record the time of a step
+        return slower, real[slower], {site: real[site]["run"] / a.every / (a.rounds - 3) for site in "ab"}
     return slower, real[slower], {site: sum(steps) / len(steps) for site, (_, steps) in found.items()}
 
 
@@ -171,7 +177,7 @@ def main():
     rows = []
 
     def row(case, value, unit, baseline="", note=""):
-        rows.append([datetime.date.today(), platform.processor() or platform.machine(), commit, "utilisation", f"{a.wan}-{case}",
+        rows.append([datetime.date.today(), platform.processor() or platform.machine(), commit, "utilisation", f"{a.wan}-{'torch-' if a.torch else ''}{case}",
                      f"{value:.4g}", unit, f"{baseline:.4g}" if baseline else "", f"{value / baseline:.4f}" if baseline else "", note])
 
     for mode in a.modes.split(","):
