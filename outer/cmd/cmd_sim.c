@@ -303,10 +303,11 @@ static void print_result(const struct sim_cmd *c, const struct simulate_result *
            "commit\n",
            total, r->total_s, 100 * r->utilisation, r->exchange_s);
     print_sites(c, r);
-    for (uint32_t i = 0; i < r->amendments.count; i++)
+    for (uint32_t i = 0; i < r->last.amendments.count; i++)
         printf("%samendment %u of outer.replan: %s from round %llu on\n", i ? "" : "\n", i + 1,
-               r->amendments.list[i].text, (unsigned long long)r->amendments.list[i].round);
-    if (!r->stopped && !r->amendments.count && c->p->o.outer_mode == OUTER_MODE_STRICT)
+               r->last.amendments.list[i].text,
+               (unsigned long long)r->last.amendments.list[i].round);
+    if (!r->stopped && !r->last.amendments.count && c->p->o.outer_mode == OUTER_MODE_STRICT)
         print_bytes(c, r);
     printf("Simulated in %s (%.1f s), %.3g times as fast as the run.\n", wall, r->wall_s,
            r->total_s / r->wall_s);

@@ -102,7 +102,7 @@ static enum err text_set(const struct config_table *tables, const char *text, st
     return config_set(tables, 2, key, text + n + 1, a);
 }
 
-enum err amend_settings(struct settings *s, struct outer_settings *o, const struct amend_base *base,
+enum err amend_settings(struct settings *s, struct outer_settings *o, const struct keys_base *base,
                         const struct amendments *list, uint64_t round, struct arena *a)
 {
     *s = *base->s;
@@ -157,7 +157,7 @@ static enum err ends_check(const struct schedule *x, const struct schedule_chang
                                          c->steps, c->after);
 }
 
-static enum err schedule_make(const struct amend_base *base, struct schedule *x,
+static enum err schedule_make(const struct keys_base *base, struct schedule *x,
                               const struct amendments *list, struct arena *a)
 {
     struct settings s;
@@ -186,7 +186,7 @@ enum err amend_schedule(const void *self, struct schedule *s, const struct amend
     return e;
 }
 
-enum err amend_reschedule(const struct amend_base *base, const struct schedule *configured,
+enum err amend_reschedule(const struct keys_base *base, const struct schedule *configured,
                           const struct amendments *list, struct schedule *s)
 {
     struct schedule made = *configured;
@@ -198,7 +198,7 @@ enum err amend_reschedule(const struct amend_base *base, const struct schedule *
     return ERR_OK;
 }
 
-enum err amend_train(struct settings *s, const struct amend_base *base, const struct schedule *x,
+enum err amend_train(struct settings *s, const struct keys_base *base, const struct schedule *x,
                      const struct amendments *list, int64_t step, struct arena *a)
 {
     struct settings now;
@@ -216,8 +216,8 @@ enum err amend_train(struct settings *s, const struct amend_base *base, const st
     return ERR_OK;
 }
 
-static enum err data_change(struct loader_change *c, const struct amend_base *base,
-                            const char *text, struct arena *a)
+static enum err data_change(struct loader_change *c, const struct keys_base *base, const char *text,
+                            struct arena *a)
 {
     struct settings s = *base->s;
     struct outer_settings o = *base->o;
@@ -232,7 +232,7 @@ static enum err data_change(struct loader_change *c, const struct amend_base *ba
     return ERR_OK;
 }
 
-enum err amend_data(struct loader_changes *c, const struct amend_base *base,
+enum err amend_data(struct loader_changes *c, const struct keys_base *base,
                     const struct schedule *x, const struct amendments *list)
 {
     struct arena scratch = arena_make(0);
@@ -387,7 +387,7 @@ static enum err case_check(const struct amend_case *c, const char *key)
 
 /* data.train is each site's own: a configuration without a mixture says nothing of the number of
  * sources. */
-static enum err rules_check(const struct amend_case *c, const struct amend_base *base)
+static enum err rules_check(const struct amend_case *c, const struct keys_base *base)
 {
     static const char *any[MIXTURE_SOURCES_MAX + 1];
     struct config_rules rules = {0};
@@ -416,7 +416,7 @@ static enum err key_check(const char *key, struct arena *a)
 }
 
 /* The settings of the last border, without and with the amendment. */
-static enum err case_settings(struct amend_case *c, const struct amend_base *base,
+static enum err case_settings(struct amend_case *c, const struct keys_base *base,
                               const struct amendments *list, const struct amendment *one,
                               struct arena *a)
 {
@@ -427,7 +427,7 @@ static enum err case_settings(struct amend_case *c, const struct amend_base *bas
     return text_set(tables, one->text, a);
 }
 
-static enum err check(const struct amend_base *base, const struct schedule *s,
+static enum err check(const struct keys_base *base, const struct schedule *s,
                       const struct amendments *list, const struct amendment *one, struct arena *a)
 {
     struct amend_case c = {.x = s};
@@ -442,7 +442,7 @@ static enum err check(const struct amend_base *base, const struct schedule *s,
     return case_check(&c, key);
 }
 
-enum err amend_check(const struct amend_base *base, const struct schedule *s,
+enum err amend_check(const struct keys_base *base, const struct schedule *s,
                      const struct amendments *list, const struct amendment *one)
 {
     struct arena scratch = arena_make(0);
@@ -471,7 +471,7 @@ static void start_warnings(char out[2][WARNING_MAX], const struct settings *s,
 }
 
 /* data.train is each site's own, and no site says how many sources it has. */
-static void sources_warning(char out[WARNING_MAX], const struct amend_base *base,
+static void sources_warning(char out[WARNING_MAX], const struct keys_base *base,
                             const struct amendment *one, const struct settings *s)
 {
     *out = 0;
@@ -490,7 +490,7 @@ static void warning_add(char *out, size_t size_bytes, const char *text)
         snprintf(out + used, size_bytes - used, "%s%s", used ? "; " : "", text);
 }
 
-static enum err warning_make(char *out, size_t size_bytes, const struct amend_base *base,
+static enum err warning_make(char *out, size_t size_bytes, const struct keys_base *base,
                              const struct amendments *list, const struct amendment *one,
                              struct arena *a)
 {
@@ -507,7 +507,7 @@ static enum err warning_make(char *out, size_t size_bytes, const struct amend_ba
     return ERR_OK;
 }
 
-enum err amend_warning(char *out, size_t size_bytes, const struct amend_base *base,
+enum err amend_warning(char *out, size_t size_bytes, const struct keys_base *base,
                        const struct amendments *list, const struct amendment *one)
 {
     struct arena scratch = arena_make(0);

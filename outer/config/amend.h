@@ -39,20 +39,15 @@ enum amend_effect {
     AMEND_TRAIN     /* the inner steps behind the border */
 };
 
-struct amend_base { /* the configuration: settings that pass all rules */
-    const struct settings *s;
-    const struct outer_settings *o;
-};
-
 /* The settings in force for this round of fragment 0. Strings of amended keys lie in `a`.
  * ERR_PROTO: a list that no aggregator of this run has made. */
-enum err amend_settings(struct settings *s, struct outer_settings *o, const struct amend_base *base,
+enum err amend_settings(struct settings *s, struct outer_settings *o, const struct keys_base *base,
                         const struct amendments *list, uint64_t round, struct arena *a) MUST;
-/* outer_state_options.amend; self: struct amend_base. `s`: the schedule of the configuration. */
+/* outer_state_options.amend; self: struct keys_base. `s`: the schedule of the configuration. */
 enum err amend_schedule(const void *self, struct schedule *s, const struct amendments *list) MUST;
 /* The same as *s, which keeps the former values of train.steps that it has. configured: the
  * schedule of the configuration. */
-enum err amend_reschedule(const struct amend_base *base, const struct schedule *configured,
+enum err amend_reschedule(const struct keys_base *base, const struct schedule *configured,
                           const struct amendments *list, struct schedule *s) MUST;
 /* The border of an amendment from this round on. ERR_PROTO: the run has no such round. */
 enum err amend_border(const struct schedule *s, uint64_t round, int64_t *step) MUST;
@@ -60,20 +55,20 @@ enum err amend_border(const struct schedule *s, uint64_t round, int64_t *step) M
 /* May the key be amended? NULL; or why not. *known false: there is no such key. */
 const char *amend_refusal(const char *key, bool *known);
 /* May `one` follow the list? s: the schedule under the list. ERR_CONFIG: the reason. */
-enum err amend_check(const struct amend_base *base, const struct schedule *s,
+enum err amend_check(const struct keys_base *base, const struct schedule *s,
                      const struct amendments *list, const struct amendment *one) MUST;
 /* What a person should know of one that may follow the list: the warnings that a configuration with
  * the amended settings gets at a start, where the settings before have not the same one already.
  * "": nothing. */
-enum err amend_warning(char *out, size_t size_bytes, const struct amend_base *base,
+enum err amend_warning(char *out, size_t size_bytes, const struct keys_base *base,
                        const struct amendments *list, const struct amendment *one) MUST;
 
 /* Settings of the inner steps, for the training loop: those that are in force for the step after
  * `step`, into the site's own. */
-enum err amend_train(struct settings *s, const struct amend_base *base, const struct schedule *x,
+enum err amend_train(struct settings *s, const struct keys_base *base, const struct schedule *x,
                      const struct amendments *list, int64_t step, struct arena *a) MUST;
 /* data.weights behind the borders. */
-enum err amend_data(struct loader_changes *c, const struct amend_base *base,
+enum err amend_data(struct loader_changes *c, const struct keys_base *base,
                     const struct schedule *x, const struct amendments *list) MUST;
 
 #endif

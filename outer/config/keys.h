@@ -387,6 +387,10 @@ struct outer_settings {
 #undef X
 };
 struct settings;
+struct keys_base { /* a configuration: settings that pass all rules */
+    const struct settings *s;
+    const struct outer_settings *o;
+};
 struct config_table keys_outer(struct outer_settings *o);
 /* The rules over several keys of both tables. */
 void keys_outer_check(struct config_rules *r, const struct outer_settings *o,

@@ -6,6 +6,7 @@
 #include "inner/train/train.h"
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
+#include "outer/config/amend.h"
 #include "outer/config/identity.h"
 
 /* ---- rules ---- */
@@ -298,7 +299,7 @@ enum err run_open(struct run *r, const struct run_source *source)
     TRY(dial_proxy_parse(&r->proxy, r->o.site_proxy));
     r->o.site_proxy = r->proxy.shown; /* what is printed and recorded */
     TRY(check_run(r, source->role));
-    r->base = (struct amend_base){&r->s, &r->o};
+    r->base = (struct keys_base){&r->s, &r->o};
     if (keys_masks(&r->o).on)
         r->o.outer_full_precision = CODEC_FIXED; /* contributions in bf16 do not add */
     r->tuning = tuning_resolve(&r->o); /* before the identity: the value in use is pinned */

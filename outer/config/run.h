@@ -10,7 +10,6 @@
  */
 #include "inner/io/portable.h"
 #include "kernels/base/args.h"
-#include "outer/config/amend.h"
 #include "outer/config/keys.h"
 #include "outer/config/measured.h"
 #include "outer/config/sync_config.h"
@@ -35,7 +34,7 @@ struct run_source {
 struct run {
     struct settings s;       /* as all processes of the run share them */
     struct outer_settings o; /* outer_lr is the rate in use, never 0 */
-    struct amend_base base;  /* both, as amendments change them */
+    struct keys_base base;   /* both, as what amends them reads them */
     struct table table;
     struct sync_config sync;
     struct tuning tuning;

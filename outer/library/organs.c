@@ -1,4 +1,5 @@
 #include "outer/library/organs.h"
+#include "outer/config/amend.h"
 #include "outer/organ/amend/amend_organ.h"
 #include "outer/organ/archive/archive_organ.h"
 #include "outer/organ/roster/roster_organ.h"

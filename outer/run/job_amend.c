@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
+#include "outer/config/amend.h"
 #include "outer/organ/amend/amend_organ.h"
 #include "outer/run/job.h"
 

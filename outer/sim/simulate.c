@@ -8,6 +8,7 @@
 #include "outer/diloco/stepper.h"
 #include "outer/sim/link_line.h"
 #include "outer/link/link_many.h"
+#include "outer/config/amend.h"
 #include "outer/organ/amend/amend_organ.h"
 #include "outer/organ/roster/roster_organ.h"
 
@@ -344,22 +345,18 @@ static void site_task(void *self)
 
 /* ---- an aggregator ---- */
 
-/* As an operator before the first step. */
-static enum err amendments_ask(const struct aggregator_node *k, struct aggregator *a)
+static enum err operate(const struct aggregator_node *k, struct aggregator *a)
 {
-    const struct amendments *list = k->run->o->amendments;
-    struct link_service service = aggregator_service(a);
-    char operator_name[64];
-    struct wire_answer answer;
-    snprintf(operator_name, sizeof operator_name, "atoll://%s/operator/op", run_name);
-    for (uint32_t i = 0; list && i < list->count; i++) {
-        struct wire_operate m = {.act = WIRE_SET, .round = list->list[i].round, .version = i + 1};
-        snprintf(m.setting, sizeof m.setting, "%s", list->list[i].text);
-        service.operate(service.self, operator_name, &m, &answer);
-        if (answer.outcome != ROUND_CURRENT)
-            return err_set(ERR_CONFIG, "%s: %s", list->list[i].text, answer.text);
-    }
-    return ERR_OK;
+    const struct simulate_options *o = k->run->o;
+    const struct link_service service = aggregator_service(a);
+    return o->operate ? o->operate(o->operate_self, &service) : ERR_OK;
+}
+
+/* The manifest that made the newest state of fragment 0. */
+static enum err last_find(const struct aggregator_node *k, struct outer_state *m)
+{
+    uint64_t round = m->state[0].round;
+    return round ? outer_state_manifest(m, 0, round - 1, &k->run->r->last) : ERR_OK;
 }
 
 static enum err aggregator_run(struct aggregator_node *k, struct outer_state *m,
@@ -385,7 +382,7 @@ static enum err aggregator_run(struct aggregator_node *k, struct outer_state *m,
     TRY(roster_at_aggregator(&ao.organs.at[ao.organs.count++], arena));
     TRY(amend_at_aggregator(&ao.organs.at[ao.organs.count++], s->o->settings, arena));
     TRY(aggregator_open(&a, &k->disk.env, m, &ao, arena));
-    TRY(amendments_ask(k, a));
+    TRY(operate(k, a));
     link_sim_up(&k->server, aggregator_service(a));
     while (s->left && !k->server.stopped) {
         sim_sleep(&s->clock, k->server.wake_ms, &k->disk);
@@ -393,7 +390,8 @@ static enum err aggregator_run(struct aggregator_node *k, struct outer_state *m,
             link_sim_work(&k->server);
     }
     enum err e = aggregator_failed(a);
-    s->r->amendments = m->amendments;
+    if (e == ERR_OK)
+        e = last_find(k, m);
     s->r->state = outer_state_digest(m, false);
     link_sim_down(&k->server);
     aggregator_close(a);
@@ -518,8 +516,8 @@ static enum err totals(struct simulate_run *s)
     for (unsigned k = 0; k < s->aggregators; k++)
         r->calls += s->aggregator[k].hub.calls;
     struct schedule made = s->schedule;
-    if (r->amendments.count)
-        TRY(amend_schedule(s->o->settings, &made, &r->amendments));
+    if (r->last.amendments.count)
+        TRY(amend_schedule(s->o->settings, &made, &r->last.amendments));
     for (unsigned f = 0; !r->stopped && f < made.fragments; f++)
         r->rounds += schedule_rounds(&made, f);
     for (unsigned i = 0; i < s->o->site_count; i++) {

@@ -8,7 +8,7 @@
  * exchange. One thread; a site takes about half a megabyte, more with many fragments.
  */
 #include <stdatomic.h>
-#include "outer/config/amend.h"
+#include "outer/config/keys.h"
 #include "outer/config/sync_config.h"
 #include "outer/link/line.h"
 #include "outer/site/site.h"
@@ -39,11 +39,13 @@ struct simulate_options {
     unsigned aggregators;                       /* that share the fragments; 0: one */
     double error_feedback_decay;
     uint64_t seed;
-    const struct amend_base *settings;   /* of the exchange, for amendments; NULL: there are none */
-    const struct amendments *amendments; /* made before the first step; NULL: none */
-    uint64_t rounds_max;                 /* of a fragment; 0: all */
-    double seconds_max; /* virtual: the run is looked at until then; 0: to its end */
-    atomic_int *stop;   /* asked to: the result is of what was simulated so far; may be NULL */
+    const struct keys_base *settings; /* of the exchange, as it is amended; NULL: it never is */
+    /* What an operator asks of each aggregator before the first step; may be NULL. */
+    enum err (*operate)(void *self, const struct link_service *service);
+    void *operate_self;
+    uint64_t rounds_max; /* of a fragment; 0: all */
+    double seconds_max;  /* virtual: the run is looked at until then; 0: to its end */
+    atomic_int *stop;    /* asked to: the result is of what was simulated so far; may be NULL */
     void (*progress)(void *self, int64_t step,
                      int64_t steps); /* some site is there: at each of its rounds; may be NULL */
     void *progress_self;
@@ -68,8 +70,8 @@ struct simulate_result {
     double total_s, wall_s; /* virtual, of the run; real, of the simulation */
     double utilisation;     /* steps over total, mean of the sites */
     double exchange_s;      /* mean time of a round, from a site's send until its commit is there */
-    struct amendments amendments;      /* as the last manifest has them */
-    struct digest state;               /* of all fragments, at the end */
+    struct manifest last;   /* of fragment 0; of no round: empty */
+    struct digest state;    /* of all fragments, at the end */
     struct simulate_site_result *site; /* [site_count] */
 };
 

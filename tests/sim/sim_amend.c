@@ -93,7 +93,7 @@ enum err sim_amend_open(struct sim *s)
     struct sim_amend *x = &s->amend;
     const struct config_table tables[] = {keys_inner(&x->s), keys_outer(&x->o)};
     x->first = s->schedule;
-    x->base = (struct amend_base){&x->s, &x->o};
+    x->base = (struct keys_base){&x->s, &x->o};
     TRY(config_load(tables, 2, NULL, 0, NULL, &s->arena));
     x->s.train_steps = s->o.steps;
     x->s.train_warmup = 0;

@@ -131,7 +131,7 @@ enum { SIM_ACTS_MAX = 4 };
 struct sim_amend {
     struct settings s; /* as a configuration of the run has them */
     struct outer_settings o;
-    struct amend_base base;
+    struct keys_base base;
     struct schedule first;  /* without amendments; sim.schedule: with those that were committed */
     struct amendments seen; /* in manifests */
     unsigned count;

@@ -403,7 +403,7 @@ static const struct replan_case presets[] = {{200, 0.09, 1.0, 200, 0, 1},
 struct replan_run {
     struct settings s;
     struct outer_settings o;
-    struct amend_base base;
+    struct keys_base base;
     struct sync_config x;
     struct simulate_options t;
     struct shares seen;
@@ -426,7 +426,7 @@ static void replan_open(struct replan_run *c, const struct replan_case *p, int64
 {
     const struct config_table tables[] = {keys_inner(&c->s), keys_outer(&c->o)};
     assert_int_equal(config_load(tables, 2, NULL, 0, NULL, &arena), ERR_OK);
-    c->base = (struct amend_base){&c->s, &c->o};
+    c->base = (struct keys_base){&c->s, &c->o};
     c->s.train_steps = p->every * rounds;
     c->o.outer_every = p->every;
     c->o.outer_lr = 0.7;
@@ -458,10 +458,25 @@ static struct simulate_result replan_run(struct replan_run *c, const char *what)
     printf("%s:", what);
     for (unsigned k = 10; k < c->seen.count && k < 22; k++)
         printf(" %.3f", c->seen.share[k]);
-    for (uint32_t k = 0; k < r.amendments.count; k++)
-        printf(" %s from round %d;", r.amendments.list[k].text, (int)r.amendments.list[k].round);
+    for (uint32_t k = 0; k < r.last.amendments.count; k++)
+        printf(" %s from round %d;", r.last.amendments.list[k].text,
+               (int)r.last.amendments.list[k].round);
     printf("\n");
     return r;
+}
+
+/* As an operator, of each that is recorded. */
+static enum err amendments_ask(void *self, const struct link_service *service)
+{
+    const struct amendments *list = self;
+    struct wire_answer answer;
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct wire_operate m = {.act = WIRE_SET, .round = list->list[i].round, .version = i + 1};
+        snprintf(m.setting, sizeof m.setting, "%s", list->list[i].text);
+        service->operate(service->self, "atoll://sim/operator/op", &m, &answer);
+        assert_int_equal(answer.outcome, ROUND_CURRENT);
+    }
+    return ERR_OK;
 }
 
 /* Its rate halves in mid-run, at several places of a round; the aggregator amends outer.every, and
@@ -490,16 +505,17 @@ static void a_line_that_halves(void **state)
             assert_in_range(first, changed, changed + 1);
             for (unsigned k = first + 2; k + 1 < c.seen.count; k++) /* the last: full precision */
                 assert_true(c.seen.share[k] >= 0.95);
-            assert_int_equal(r.amendments.count, 1);
+            assert_int_equal(r.last.amendments.count, 1);
             struct shares seen = c.seen;
             c.o.outer_replan = false;
-            c.t.amendments = &r.amendments;
+            c.t.operate = amendments_ask;
+            c.t.operate_self = &r.last.amendments;
             c.seen = (struct shares){0};
             struct simulate_result again = run(&c.t);
             assert_memory_equal(&again.state, &r.state, sizeof r.state);
             assert_int_equal(seen.count, c.seen.count);
             assert_memory_equal(seen.step, c.seen.step, sizeof seen.step);
-            c.t.amendments = NULL; /* and without any it ends elsewhere */
+            c.t.operate = NULL; /* and without any it ends elsewhere */
             c.seen = (struct shares){0};
             again = run(&c.t);
             assert_memory_not_equal(&again.state, &r.state, sizeof r.state);
@@ -515,13 +531,13 @@ static void noise_amends_nothing(void **state)
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
         replan_open(&c, &presets[i], 52);
         c.jitter = 0.25;
-        assert_int_equal(replan_run(&c, "noise").amendments.count, 0);
+        assert_int_equal(replan_run(&c, "noise").last.amendments.count, 0);
         replan_open(&c, &presets[i], 52);
         double round_s = (double)presets[i].every * presets[i].step_s / 0.96;
         c.from_s = 20.5 * round_s;
         c.until_s = c.from_s + round_s;
         c.times = 0.1;
-        assert_int_equal(replan_run(&c, "outage").amendments.count, 0);
+        assert_int_equal(replan_run(&c, "outage").last.amendments.count, 0);
     }
 }
 
@@ -535,8 +551,9 @@ static void back_to_the_configured(void **state)
     c.until_s = c.from_s + 600;
     c.times = 0.1;
     struct simulate_result r = replan_run(&c, "back");
-    assert_in_range(r.amendments.count, 2, 3);
-    assert_string_equal(r.amendments.list[r.amendments.count - 1].text, "outer.every=200");
+    assert_in_range(r.last.amendments.count, 2, 3);
+    assert_string_equal(r.last.amendments.list[r.last.amendments.count - 1].text,
+                        "outer.every=200");
 }
 
 int main(void)

@@ -465,7 +465,7 @@ static enum err amend_sealed(void *self, unsigned fragment)
     return wanted ? every_amend(x, &r, &plan) : ERR_OK;
 }
 
-enum err amend_at_aggregator(struct organ_at_aggregator *out, const struct amend_base *settings,
+enum err amend_at_aggregator(struct organ_at_aggregator *out, const struct keys_base *settings,
                              struct arena *perm)
 {
     static const struct organ_aggregator organ = {.name = "amend",

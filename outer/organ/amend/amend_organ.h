@@ -6,12 +6,12 @@
 #include "outer/organ/organ.h"
 #include "outer/protocol/amendments.h"
 
-struct amend_base;
 struct arena;
+struct keys_base;
 struct site;
 
 /* settings: outlive the aggregator; NULL: there can be no amendments. */
-enum err amend_at_aggregator(struct organ_at_aggregator *out, const struct amend_base *settings,
+enum err amend_at_aggregator(struct organ_at_aggregator *out, const struct keys_base *settings,
                              struct arena *perm) MUST;
 struct organ_at_site amend_at_site(void);
 /* What the manifests that the site has adopted so far carry. Any thread. */

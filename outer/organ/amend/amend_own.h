@@ -14,12 +14,12 @@ struct amend_replan {    /* outer.replan */
     bool longest;        /* it was said that no round may be longer */
 };
 struct amend_aggregator {
-    struct aggregator *a;              /* from `open` on */
-    const struct amend_base *settings; /* NULL: there can be no amendments */
-    struct amendments list;            /* all that are journalled; the replica's follow */
-    struct amendment reading;          /* recovery: the parts of the next one so far */
-    uint32_t journalled;               /* of the list */
-    uint32_t in_force; /* of the list: the core is of these; UINT32_MAX: not known */
+    struct aggregator *a;             /* from `open` on */
+    const struct keys_base *settings; /* NULL: there can be no amendments */
+    struct amendments list;           /* all that are journalled; the replica's follow */
+    struct amendment reading;         /* recovery: the parts of the next one so far */
+    uint32_t journalled;              /* of the list */
+    uint32_t in_force;                /* of the list: the core is of these; UINT32_MAX: not known */
     struct amend_replan replan;
 };
 

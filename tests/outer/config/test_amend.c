@@ -16,7 +16,7 @@
 struct scene {
     struct settings s;
     struct outer_settings o;
-    struct amend_base base;
+    struct keys_base base;
     struct schedule x;
     struct amendments list;
     struct arena a;
@@ -33,7 +33,7 @@ static void scene_open(struct scene *t, int64_t steps, int64_t every, unsigned f
     t->o.outer_fragments = fragments;
     t->o.outer_overlap_steps = overlap;
     t->o.outer_lr = 0.7;
-    t->base = (struct amend_base){&t->s, &t->o};
+    t->base = (struct keys_base){&t->s, &t->o};
     t->x = schedule_streaming(steps, every, fragments, 1, CODEC_INT8);
     t->x.overlap = overlap;
 }
