@@ -116,7 +116,7 @@ static enum err parts_open(struct aggregator *a, struct arena *perm)
 enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_state *m,
                          const struct aggregator_options *o, struct arena *perm)
 {
-    ASSERT(o->site_count >= 1 && o->site_count <= ROUND_SITES_MAX);
+    ASSERT(o->sites.count >= 1 && o->sites.count <= ROUND_SITES_MAX);
     ASSERT(m->fragments->count >= 1 && m->fragments->count <= ROUND_FRAGMENTS_MAX);
     *out = NULL;
     struct aggregator *a = arena_alloc(perm, sizeof *a);
@@ -132,15 +132,15 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     a->signs = o->signer ? &aggregator_signs_identity : &aggregator_signs_nothing;
     TRY(parts_open(a, perm));
     aggregator_members_begin(a);
-    for (unsigned i = 0; i < o->site_count; i++) {
+    for (unsigned i = 0; i < o->sites.count; i++) {
         a->site[i].status.loss = a->site[i].status.tokens_per_second = NAN;
         aggregator_touch(a, i);
     }
     TRY(aggregator_recover(a, perm));
     if (a->state.failed != ERR_OK)
         return a->state.failed;
-    if (o->revoked_path)
-        TRY(revocation_open(&a->part.revocation, o->revoked_path, o->revoked_copy));
+    if (o->files.revoked_path)
+        TRY(revocation_open(&a->part.revocation, o->files.revoked_path, o->files.revoked_copy));
     TRY(aggregator_shown_open(&a->part.shown, perm));
     aggregator_show(a);
     log_event(LOG_INFO, "aggregator",

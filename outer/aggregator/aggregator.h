@@ -25,45 +25,59 @@ struct aggregator_replanned { /* what outer.replan has amended, and why */
     double share;             /* of the time that training had: trained_s of both, in a round */
     double trained_s, waited_s;
 };
-struct aggregator_options {
-    const char *run;
-    const char *const *sites; /* roster, in configuration order: site index = position */
-    unsigned site_count;
+struct aggregator_names { /* the roster, in configuration order: site index = position */
+    const char *const *names;
+    unsigned count;
     unsigned room; /* for sites that an operator adds: indices in all; 0: none can be added */
-    const char *canonical; /* pinned keys; identity_digest of it is the configuration digest */
-    bool strict;
-    uint64_t straggler_ms;
-    struct grace_rule grace;
+};
+struct aggregator_place { /* of several that share the fragments: fragment f is of the one at
+                             f % count; 0, 0: alone */
+    unsigned index, count;
+};
+struct aggregator_bounds { /* what a contribution may be (outer/protocol/bounds.h); 0: no bound */
+    float norm_limit;      /* outer.norm_limit */
+    float clip;            /* outer.clip; 0: nothing is scaled down */
+    uint32_t edit_warmup;  /* outer.edit_warmup */
+    unsigned strikes_max;  /* contributions in a row that are refused, or of which a
+                              quarter or less counts, until the site is in quarantine; 0:
+                              it never is */
+    double share_max;      /* most that site.share may be */
+    enum weights_kind weights;       /* outer.weights */
+    int64_t max_local_steps_offline; /* outer.max_local_steps_offline */
+};
+struct aggregator_files {
+    const char *revoked_path; /* list of refused identities and certificates
+                                 (outer/identity/revocation.h); NULL: none */
+    const char *revoked_copy; /* file that keeps the last list that was read; NULL: none */
+    uint64_t scrub_every_ms, scrub_bytes_per_s; /* outer/store/scrub.h; every_ms 0: off */
+    uint64_t journal_bytes_max; /* a commit rewrites a longer journal; 0: JOURNAL_BYTES_MAX */
+};
+struct aggregator_tell { /* what the process is told; NULL: not called */
     /* After each commit, with what the round waited since its first contribution; in the thread of
-     * work(). NULL: not called. */
+     * work(). */
     void (*committed)(void *self, const struct manifest *m, uint64_t waited_ms);
-    /* A site has adopted a state (wire_report.round): after each report. NULL: not called. */
+    /* A site has adopted a state (wire_report.round): after each report. */
     void (*adopted)(void *self, unsigned site, const struct wire_report *m);
-    /* After each amendment of outer.replan, as `committed`. NULL: not called. */
+    /* After each amendment of outer.replan, as `committed`. */
     void (*replanned)(void *self, const struct aggregator_replanned *r);
     /* A piece of the run's records for an observer: text of at most size bytes, *next: where the
      * next one begins; in the thread of the call, and it must not take long. NULL: there are none.
      */
     enum err (*records)(void *self, uint64_t at, char *text, size_t size, uint64_t *next);
     void *self;
-    unsigned index, count; /* of several that share the fragments: fragment f is of the one at f %
-                              count; 0, 0: alone */
-    /* What a contribution may be (outer/protocol/bounds.h); 0: no bound. */
-    float norm_limit;                /* outer.norm_limit */
-    float clip;                      /* outer.clip; 0: nothing is scaled down */
-    uint32_t edit_warmup;            /* outer.edit_warmup */
-    unsigned strikes_max;            /* contributions in a row that are refused, or of which a
-                                        quarter or less counts, until the site is in quarantine; 0:
-                                        it never is */
-    double share_max;                /* most that site.share may be */
-    enum weights_kind weights;       /* outer.weights */
-    int64_t max_local_steps_offline; /* outer.max_local_steps_offline */
-    const char *revoked_path;        /* list of refused identities and certificates
-                                        (outer/identity/revocation.h); NULL: none */
-    const char *revoked_copy;        /* file that keeps the last list that was read; NULL: none */
-    uint64_t scrub_every_ms, scrub_bytes_per_s; /* outer/store/scrub.h; every_ms 0: off */
-    uint64_t journal_bytes_max; /* a commit rewrites a longer journal; 0: JOURNAL_BYTES_MAX */
-    struct round_masks masks;   /* privacy.secure = sum; needs a signer */
+};
+struct aggregator_options {
+    const char *run;
+    struct aggregator_names sites;
+    const char *canonical; /* pinned keys; identity_digest of it is the configuration digest */
+    bool strict;
+    uint64_t straggler_ms;
+    struct grace_rule grace;
+    struct aggregator_place place;
+    struct aggregator_bounds bounds;
+    struct aggregator_files files;
+    struct aggregator_tell tell;
+    struct round_masks masks;           /* privacy.secure = sum; needs a signer */
     struct organs_at_aggregator organs; /* in the order in which they are called */
     struct signer *signer; /* of this aggregator's identity, open as long as it is; NULL: it signs
                               nothing and checks no signature */

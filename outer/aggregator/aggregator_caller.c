@@ -59,13 +59,13 @@ int aggregator_caller_check(struct aggregator *a, const char *peer, enum roles_c
     } else if (strcmp(head->run, a->o->run) != 0) {
         *outcome = ROUND_MISMATCH;
         snprintf(text, WIRE_TEXT_MAX, "run.name: %s here, %s there", a->o->run, head->run);
-    } else if (head->aggregator != a->o->index) {
+    } else if (head->aggregator != a->o->place.index) {
         *outcome = ROUND_MISMATCH;
         snprintf(text, WIRE_TEXT_MAX,
                  "this is aggregator %u, the call is for %" PRIu32
                  ": compare the order of site.aggregator "
                  "with serve.index",
-                 a->o->index, head->aggregator);
+                 a->o->place.index, head->aggregator);
     } else {
         return site;
     }

@@ -266,8 +266,8 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
     s->bytes_down = m->bytes_down;
     if (!aggregator_line_passes(a, "adopted", a->members.names[site], ADOPTED_MAX, &repeats))
         return;
-    if (a->o->adopted)
-        a->o->adopted(a->o->self, (unsigned)site, m);
+    if (a->o->tell.adopted)
+        a->o->tell.adopted(a->o->tell.self, (unsigned)site, m);
     /* m->round: the state; the round before it led there, as in ev=accept and ev=commit */
     log_event(LOG_DETAIL, "adopted",
               "site=%s fragment=%u round=%" PRIu64 " step=%" PRId64

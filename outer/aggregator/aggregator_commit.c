@@ -256,7 +256,7 @@ static enum err manifest_shares(const struct aggregator *a, unsigned fragment, s
 {
     const struct fragment *f = &a->replica->fragments->f[fragment];
     enum merge_kind merge = merge_of(a, fragment);
-    struct shares_edit edit = {f->elements, a->o->edit_warmup};
+    struct shares_edit edit = {f->elements, a->o->bounds.edit_warmup};
     struct manifest before;
     bool some = true;
     if (merge == MERGE_CLIPPED)
@@ -264,7 +264,7 @@ static enum err manifest_shares(const struct aggregator *a, unsigned fragment, s
     else if (merge == MERGE_EDIT)
         some = shares_edit(m, manifest_before(a, fragment, &before), &edit);
     else if (f->state == FRAGMENT_PARAMETERS)
-        bounds_clip(&a->fragment[fragment].norms, a->o->clip, m);
+        bounds_clip(&a->fragment[fragment].norms, a->o->bounds.clip, m);
     shares_log(a, fragment, m,
                merge == MERGE_CLIPPED || merge == MERGE_EDIT ? LOG_DETAIL : LOG_WARN);
     return some ? ERR_OK
@@ -402,7 +402,7 @@ static enum err commit_record(struct aggregator *a, unsigned fragment)
     enum err e = journal_append(&a->journal, &r);
     if (e == ERR_OK)
         a->fragment[fragment].committed = f->round;
-    if (e == ERR_OK && journal_long(&a->journal, a->o->journal_bytes_max))
+    if (e == ERR_OK && journal_long(&a->journal, a->o->files.journal_bytes_max))
         e = aggregator_journal_again(a);
     if (e == ERR_FULL)
         log_event(LOG_ERROR, "disk_full", "file=%s", AGGREGATOR_JOURNAL);
@@ -462,8 +462,8 @@ static enum err commit_done(struct aggregator *a, unsigned fragment, const struc
     aggregator_metrics_commit(a, m);
     uint64_t waited_ms = first_ms == UINT64_MAX ? 0 : now_ms - first_ms;
     commit_log(a, fragment, m, waited_ms);
-    if (a->o->committed)
-        a->o->committed(a->o->self, m, waited_ms);
+    if (a->o->tell.committed)
+        a->o->tell.committed(a->o->tell.self, m, waited_ms);
     TRY(commit_record(a, fragment));
     return a->sums->committed(a, m);
 }

@@ -15,7 +15,7 @@ uint64_t aggregator_now(const struct aggregator *a)
 
 bool aggregator_serves(const struct aggregator *a, unsigned fragment)
 {
-    return a->o->count <= 1 || fragment % a->o->count == a->o->index;
+    return a->o->place.count <= 1 || fragment % a->o->place.count == a->o->place.index;
 }
 
 uint64_t aggregator_rounds(const struct aggregator *a, unsigned fragment)
@@ -34,7 +34,7 @@ bool aggregator_last_committed(const struct aggregator *a)
 enum err aggregator_core_open(struct aggregator *a, struct arena *perm)
 {
     struct log_limit *l = &a->state.limit;
-    l->count = LOG_LIMIT_KEYS_MIN + 16 * a->o->site_count;
+    l->count = LOG_LIMIT_KEYS_MIN + 16 * a->o->sites.count;
     TRY_ALLOC(l->keys = arena_array(perm, l->count, sizeof *l->keys));
     return ERR_OK;
 }

@@ -231,7 +231,7 @@ static enum err manifest_sign(struct aggregator *a, struct manifest *m)
 static enum err announcement_make(struct aggregator *a)
 {
     struct signed_announcement s = {
-        .aggregator = a->o->index, .epoch = a->start.epoch, .instance = a->start.instance};
+        .aggregator = a->o->place.index, .epoch = a->start.epoch, .instance = a->start.instance};
     snprintf(s.run, sizeof s.run, "%s", a->o->run);
     return signed_announcement_make(a->o->signer, &s, &identity_of(a)->announcement);
 }
@@ -285,7 +285,7 @@ static void hello_proofs(struct aggregator *a, const struct wire_hello *m, struc
     const struct wire_fragment_state *state = &m->fragments[e->fragment];
     bool read = m->announcement.size_bytes &&
                 signed_announcement_read(&shown, &m->announcement) == ERR_OK &&
-                shown.aggregator == a->o->index;
+                shown.aggregator == a->o->place.index;
     bool later = read && (shown.epoch > a->start.epoch ||
                           (shown.epoch == a->start.epoch && shown.instance != a->start.instance));
     const struct digest *ours = state->round < f->round && e->kept ? &e->our_parent : &f->parent;

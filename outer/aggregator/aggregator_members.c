@@ -16,11 +16,11 @@ int aggregator_site(const struct aggregator *a, const char *name)
 void aggregator_members_begin(struct aggregator *a)
 {
     struct aggregator_members *m = &a->members;
-    for (unsigned i = 0; i < a->o->site_count; i++)
-        m->names[i] = a->o->sites[i];
-    roster_begin(&m->roster, a->o->site_count);
+    for (unsigned i = 0; i < a->o->sites.count; i++)
+        m->names[i] = a->o->sites.names[i];
+    roster_begin(&m->roster, a->o->sites.count);
     m->former = m->roster;
-    m->count = a->o->site_count;
+    m->count = a->o->sites.count;
 }
 
 /* A name is there before the count says so: other threads read both. */

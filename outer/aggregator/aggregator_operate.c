@@ -22,7 +22,7 @@ static void status_site(const struct aggregator *a, unsigned site, struct aggreg
         aggregator_text_add(t, " heard_s=%" PRIu64, (now_ms - s->status.heard_ms) / 1000);
     unsigned bad = aggregator_strikes(a, site);
     if (bad)
-        aggregator_text_add(t, " bad=%u/%u", bad, a->o->strikes_max);
+        aggregator_text_add(t, " bad=%u/%u", bad, a->o->bounds.strikes_max);
     aggregator_text_add(t, "\n");
 }
 
@@ -52,9 +52,9 @@ static void operate_status(const struct aggregator *a, const struct wire_operate
 static void operate_records(struct aggregator *a, const struct wire_operate *m,
                             struct wire_answer *answer)
 {
-    enum err e = a->o->records ? a->o->records(a->o->self, m->to, answer->text, sizeof answer->text,
-                                               &answer->offset)
-                               : err_set(ERR_INPUT, "this aggregator keeps no records");
+    enum err e = a->o->tell.records ? a->o->tell.records(a->o->tell.self, m->to, answer->text,
+                                                         sizeof answer->text, &answer->offset)
+                                    : err_set(ERR_INPUT, "this aggregator keeps no records");
     if (e == ERR_OK)
         answer->outcome = ROUND_CURRENT;
     else
@@ -221,8 +221,9 @@ static enum err operate(struct aggregator *a, const char *peer, const struct wir
 /* A commit does so too; acts alone, while a round waits, would make the journal grow. */
 static enum err journal_shorten(struct aggregator *a)
 {
-    enum err e =
-        journal_long(&a->journal, a->o->journal_bytes_max) ? aggregator_journal_again(a) : ERR_OK;
+    enum err e = journal_long(&a->journal, a->o->files.journal_bytes_max)
+                     ? aggregator_journal_again(a)
+                     : ERR_OK;
     if (e == ERR_FULL) /* the act is journalled; the next one tries again */
         err_clear();
     return e == ERR_FULL ? ERR_OK : e;

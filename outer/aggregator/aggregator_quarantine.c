@@ -87,8 +87,8 @@ enum err aggregator_quarantine(struct aggregator *a, unsigned site, bool in, con
 
 static void strike_add(struct aggregator *a, unsigned site, const char *why)
 {
-    if (!a->o->strikes_max || aggregator_quarantined(a, site) ||
-        ++strikes_of(a, site)->count < a->o->strikes_max)
+    if (!a->o->bounds.strikes_max || aggregator_quarantined(a, site) ||
+        ++strikes_of(a, site)->count < a->o->bounds.strikes_max)
         return;
     enum err e = aggregator_quarantine(a, site, true, why);
     if (e == ERR_FULL) /* with the next one, when there is space for the record */
@@ -116,7 +116,7 @@ void aggregator_strikes_commit(struct aggregator *a, const struct manifest *m)
 {
     for (uint32_t i = 0; i < m->site_count; i++) {
         const struct manifest_entry *e = &m->sites[i];
-        if (e->included && m->scaled && a->o->clip > 0 && e->factor <= STRIKE_FACTOR)
+        if (e->included && m->scaled && a->o->bounds.clip > 0 && e->factor <= STRIKE_FACTOR)
             strike_add(a, e->site, "its contributions are clipped to a quarter and less");
         else if (e->included)
             strikes_of(a, e->site)->count = 0;

@@ -256,7 +256,7 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
 {
     const struct outer_state *m = a->replica;
     const struct round_options o = {.sites = a->members.count,
-                                    .room = a->o->room,
+                                    .room = a->o->sites.room,
                                     .fragments = m->fragments->count,
                                     .strict = a->o->strict,
                                     .straggler_ms = a->o->straggler_ms,
@@ -277,7 +277,7 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
                            "serve.dir holds rounds of fragment %u, which aggregator %u of %u does "
                            "not serve: give "
                            "each aggregator its own directory, and always the same serve.index",
-                           i, a->o->index, a->o->count);
+                           i, a->o->place.index, a->o->place.count);
     }
     return ERR_OK;
 }

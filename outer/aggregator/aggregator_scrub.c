@@ -92,8 +92,8 @@ enum err aggregator_scrub_open(struct aggregator_scrub **out, struct aggregator 
 {
     const struct scrub_options o = {.rows = rows,
                                     .row_count = sizeof rows / sizeof *rows,
-                                    .every_ms = a->o->scrub_every_ms,
-                                    .bytes_per_s = a->o->scrub_bytes_per_s,
+                                    .every_ms = a->o->files.scrub_every_ms,
+                                    .bytes_per_s = a->o->files.scrub_bytes_per_s,
                                     .self = a};
     if (!o.every_ms)
         return ERR_OK;

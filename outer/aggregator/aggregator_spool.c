@@ -256,9 +256,9 @@ static void say_quarantine(const struct aggregator *a, const struct upload *up,
 /* Of a round of the schedule. */
 static float weight_max(const struct aggregator *a, const struct wire_contribution *m)
 {
-    return weights_max(a->o->weights, a->o->share_max,
+    return weights_max(a->o->bounds.weights, a->o->bounds.share_max,
                        schedule_length(&a->replica->schedule, m->fragment, m->round),
-                       a->o->max_local_steps_offline);
+                       a->o->bounds.max_local_steps_offline);
 }
 
 /* Rows that need no core: is the header something a site of this run may say? */
@@ -582,10 +582,10 @@ static enum err norm_check(struct aggregator *a, const struct upload *up)
     unsigned fragment = up->in.header.fragment;
     const struct bounds_history *h = &a->fragment[fragment].norms;
     float norm = upload_norm(a, up), theta_rms = 0, median = bounds_median(h);
-    if (median > 0 && norm <= bounds_norm_max(h, a->o->norm_limit, 0))
+    if (median > 0 && norm <= bounds_norm_max(h, a->o->bounds.norm_limit, 0))
         return ERR_OK;
     TRY(outer_state_rms(a->replica, fragment, &theta_rms));
-    float most = bounds_norm_max(h, a->o->norm_limit, theta_rms);
+    float most = bounds_norm_max(h, a->o->bounds.norm_limit, theta_rms);
     if (isfinite(norm) && norm <= most)
         return ERR_OK;
     return err_set(ERR_PROTO,
@@ -593,7 +593,8 @@ static enum err norm_check(struct aggregator *a, const struct upload *up)
                    "outer.norm_limit %g, median of the last rounds %g, RMS of the parameters %g; "
                    "its training diverges: take a lower train.lr or outer.lr, or a larger limit",
                    a->members.names[up->site], (double)norm, (double)up->in.header.weight,
-                   (double)most, (double)a->o->norm_limit, (double)median, (double)theta_rms);
+                   (double)most, (double)a->o->bounds.norm_limit, (double)median,
+                   (double)theta_rms);
 }
 
 /* ---- finish ---- */

@@ -33,21 +33,21 @@ struct aggregator_options aggregator_parts_options(const struct run *run)
     unsigned sites = (unsigned)k->outer_sites.count;
     return (struct aggregator_options){
         .run = run->s.run_name,
-        .sites = k->outer_sites.items,
-        .site_count = sites,
-        .room = sites + MANIFEST_ADDED_MAX < ROUND_SITES_MAX ? sites + MANIFEST_ADDED_MAX
-                                                             : ROUND_SITES_MAX,
+        .sites = {.names = k->outer_sites.items,
+                  .count = sites,
+                  .room = sites + MANIFEST_ADDED_MAX < ROUND_SITES_MAX ? sites + MANIFEST_ADDED_MAX
+                                                                       : ROUND_SITES_MAX},
         .canonical = run->identity,
         .strict = true,
-        .norm_limit = (float)k->outer_norm_limit,
-        .clip = (float)k->outer_clip,
-        .edit_warmup = (uint32_t)k->outer_edit_warmup,
-        .strikes_max = AGGREGATOR_STRIKES,
-        .share_max = KEYS_SHARE_MAX,
+        .bounds = {.norm_limit = (float)k->outer_norm_limit,
+                   .clip = (float)k->outer_clip,
+                   .edit_warmup = (uint32_t)k->outer_edit_warmup,
+                   .strikes_max = AGGREGATOR_STRIKES,
+                   .share_max = KEYS_SHARE_MAX,
+                   .weights = k->outer_weights},
         .masks = keys_masks(k),
-        .weights = k->outer_weights,
         .straggler_ms = (uint64_t)llround(1e3 * k->outer_straggler_timeout_s),
-        .scrub_every_ms = run_scrub_every_ms(run),
-        .scrub_bytes_per_s = run_scrub_bytes_per_s(run),
+        .files = {.scrub_every_ms = run_scrub_every_ms(run),
+                  .scrub_bytes_per_s = run_scrub_bytes_per_s(run)},
         .grace = {k->outer_grace, (double)k->outer_overlap_steps / (double)k->outer_every}};
 }

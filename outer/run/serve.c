@@ -110,24 +110,20 @@ static enum err records_piece(void *self, uint64_t at, char *text, size_t size, 
 static enum err open_aggregator(struct serve *v)
 {
     struct aggregator_options o = aggregator_parts_options(&v->run);
-    o.index = (unsigned)v->run.o.serve_index;
-    o.count = (unsigned)v->run.o.outer_aggregators;
+    o.place.index = (unsigned)v->run.o.serve_index;
+    o.place.count = (unsigned)v->run.o.outer_aggregators;
     o.strict = v->run.o.outer_mode == OUTER_MODE_STRICT;
-    o.max_local_steps_offline = v->run.o.outer_max_local_steps_offline;
-    o.committed = committed;
-    o.adopted = adopted;
-    o.replanned = replanned;
-    o.records = records_piece;
+    o.bounds.max_local_steps_offline = v->run.o.outer_max_local_steps_offline;
+    o.tell = (struct aggregator_tell){committed, adopted, replanned, records_piece, v};
     TRY_ALLOC(v->records = arena_printf(&v->run.perm, "%s/%s", v->run.o.serve_dir, RECORD_FILE));
-    o.self = v;
     o.signer = v->signer;
     TRY(organs_open_aggregator(&v->organs, &v->run, v->env));
     o.organs = v->organs.aggregator;
-    TRY(revoked_paths(v, &o.revoked_path, &o.revoked_copy));
-    if (!o.strict && o.site_count < 3)
+    TRY(revoked_paths(v, &o.files.revoked_path, &o.files.revoked_copy));
+    if (!o.strict && o.sites.count < 3)
         log_event(LOG_WARN, "quorum",
                   "sites=%u why=\"a majority of %u is all of them: quorum waits like strict\"",
-                  o.site_count, o.site_count);
+                  o.sites.count, o.sites.count);
     return aggregator_open(&v->aggregator, v->env, &v->replica, &o, &v->run.perm);
 }
 

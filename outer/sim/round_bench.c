@@ -221,8 +221,7 @@ static enum err open_all(struct bench *p)
                                so_state =
                                    sync_config_state(&x->fragments, &p->schedule, &x->outer, &site);
     struct aggregator_options ao = {.run = run_name,
-                                    .sites = roster,
-                                    .site_count = p->sites,
+                                    .sites = {.names = roster, .count = p->sites},
                                     .canonical = run_name,
                                     .strict = true,
                                     .straggler_ms = 60000};

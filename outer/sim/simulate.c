@@ -366,16 +366,13 @@ static enum err aggregator_run(struct aggregator_node *k, struct outer_state *m,
     struct outer_state_options mo = outer_state_settings(s, false);
     struct aggregator_options ao = {
         .run = run_name,
-        .sites = s->names,
-        .site_count = s->o->site_count,
+        .sites = {.names = s->names, .count = s->o->site_count},
         .canonical = run_name,
         .strict = s->o->strict,
         .straggler_ms = (uint64_t)(1e3 * s->o->straggler_timeout_s),
         .grace = {s->o->grace, (double)s->schedule.overlap / (double)s->schedule.period[0].p.every},
-        .committed = link_line_committed,
-        .self = &k->hub,
-        .index = k->index,
-        .count = s->aggregators};
+        .tell = {.committed = link_line_committed, .self = &k->hub},
+        .place = {.index = k->index, .count = s->aggregators}};
     struct aggregator *a;
     TRY(outer_state_open(m, &k->disk.env, s->cpu, &mo, arena));
     TRY(outer_state_begin(m, s->initial));

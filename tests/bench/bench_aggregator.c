@@ -172,8 +172,10 @@ static enum err serve(unsigned sites, enum mode mode)
     struct aggregator *a;
     struct link_server *s;
     char directory[96], paths[3][128], byte;
-    struct aggregator_options o = {
-        .run = "bench", .sites = list, .site_count = sites, .canonical = canonical, .strict = true};
+    struct aggregator_options o = {.run = "bench",
+                                   .sites = {.names = list, .count = sites},
+                                   .canonical = canonical,
+                                   .strict = true};
     struct link_listen l = {
         .address = "127.0.0.1:0", .sites = sites, .tls = files("aggregator", paths)};
     pthread_t watch;

@@ -57,12 +57,10 @@ static void aggregator_start(struct env_memory *files)
                                      .schedule = schedule_streaming(40, 4, 1, 1, CODEC_INT4),
                                      .keep = OUTER_STATES_MIN};
     struct aggregator_options o = {.run = "fuzz",
-                                   .sites = names,
-                                   .site_count = SITES,
-                                   .room = SITES,
+                                   .sites = {.names = names, .count = SITES, .room = SITES},
                                    .canonical = canonical,
                                    .strict = true,
-                                   .share_max = 100,
+                                   .bounds = {.share_max = 100},
                                    .masks = {.on = true, .colluding = COLLUDING},
                                    .signer = &t.aggregator.signer};
     mo.schedule.full_precision = CODEC_FIXED;

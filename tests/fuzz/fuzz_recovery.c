@@ -55,12 +55,10 @@ static enum err replica_open(struct replica *r, struct env *w, bool site)
 static enum err start_aggregator(struct replica *r, struct env *w)
 {
     struct aggregator_options o = {.run = "fuzz",
-                                   .sites = names,
-                                   .site_count = SITES,
+                                   .sites = {.names = names, .count = SITES},
                                    .canonical = canonical,
                                    .strict = true,
-                                   .norm_limit = 1000,
-                                   .share_max = 100};
+                                   .bounds = {.norm_limit = 1000, .share_max = 100}};
     TRY(aggregator_claim(w, canonical, NULL));
     TRY(replica_open(r, w, false));
     TRY(roster_at_aggregator(&o.organs.at[o.organs.count++], &r->perm));

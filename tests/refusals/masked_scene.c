@@ -306,12 +306,10 @@ static void aggregator_begins(void)
     struct outer_state_options mo = {
         .fragments = &t.fragments, .schedule = t.schedule, .keep = OUTER_STATES_MIN};
     struct aggregator_options o = {.run = "test",
-                                   .sites = names,
-                                   .site_count = t.n,
-                                   .room = 8,
+                                   .sites = {.names = names, .count = t.n, .room = 8},
                                    .canonical = canonical,
                                    .strict = true,
-                                   .share_max = 100,
+                                   .bounds = {.share_max = 100},
                                    .masks = masks,
                                    .signer = scene.signer};
     struct link_listen listen = {.address = "127.0.0.1:0",

@@ -115,16 +115,14 @@ static enum err aggregator_start(void)
 {
     struct outer_state_options mo = {
         .fragments = &t.fragments, .schedule = t.schedule, .keep = OUTER_STATES_MIN};
-    struct aggregator_options o = {.run = "test",
-                                   .sites = names,
-                                   .site_count = SCENE_SITES,
-                                   .canonical = canonical,
-                                   .strict = true,
-                                   .norm_limit = 1000,
-                                   .share_max = 100,
-                                   .strikes_max = t.strikes,
-                                   .revoked_path = t.revoked,
-                                   .signer = scene.signer};
+    struct aggregator_options o = {
+        .run = "test",
+        .sites = {.names = names, .count = SCENE_SITES},
+        .canonical = canonical,
+        .strict = true,
+        .bounds = {.norm_limit = 1000, .share_max = 100, .strikes_max = t.strikes},
+        .files = {.revoked_path = t.revoked},
+        .signer = scene.signer};
     t.perm = arena_make(0);
     assert_int_equal(env_posix_open(&t.env, t.directory), ERR_OK);
     assert_int_equal(toy_replica(&scene.replica, t.env, t.cpu, mo, t.slab, &t.perm), ERR_OK);

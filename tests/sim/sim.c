@@ -415,23 +415,21 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
     struct outer_state_options mo = sim_member_options(s, false);
     struct aggregator_options ao = {
         .run = "sim",
-        .sites = s->names,
-        .site_count = s->roster.initial,
-        .room = s->o.sites,
+        .sites = {.names = s->names, .count = s->roster.initial, .room = s->o.sites},
         .canonical = s->canonical,
-        .max_local_steps_offline = s->o.max_local_steps_offline,
+        .bounds = {.max_local_steps_offline = s->o.max_local_steps_offline,
+                   .norm_limit = 1000,
+                   .clip = s->o.clip,
+                   .edit_warmup = s->o.edit_warmup,
+                   .strikes_max = s->o.lies && s->o.clip == 0 ? AGGREGATOR_STRIKES
+                                                              : 0 /* the toy's sites differ */,
+                   .share_max = 100},
         .strict = s->o.strict,
-        .norm_limit = 1000,
-        .clip = s->o.clip,
-        .edit_warmup = s->o.edit_warmup,
-        .strikes_max =
-            s->o.lies && s->o.clip == 0 ? AGGREGATOR_STRIKES : 0, /* the toy's sites differ */
-        .share_max = 100,
-        .journal_bytes_max = s->o.journal_bytes_max,
+        .files = {.journal_bytes_max = s->o.journal_bytes_max,
+                  .scrub_every_ms = s->o.scrub_every_ms,
+                  .scrub_bytes_per_s = s->o.scrub_bytes_per_s},
         .straggler_ms = 20000,
         .masks = {.on = s->o.masked, .colluding = s->o.colluding},
-        .scrub_every_ms = s->o.scrub_every_ms,
-        .scrub_bytes_per_s = s->o.scrub_bytes_per_s,
         .signer = &s->signer.signer,
         .grace = {s->o.grace, (double)s->o.overlap / (double)s->o.every}};
     struct aggregator *a;

@@ -199,7 +199,7 @@ static uint64_t first_possible(const struct amend_aggregator *x, const struct sc
     uint32_t n = x->list.count;
     if (carrier >= rounds)
         return rounds;
-    int64_t known = schedule_apply(s, 0, carrier) + x->a->o->max_local_steps_offline;
+    int64_t known = schedule_apply(s, 0, carrier) + x->a->o->bounds.max_local_steps_offline;
     if (n && x->list.list[n - 1].round > first)
         first = x->list.list[n - 1].round;
     for (one.round = first; one.round < rounds && late_known(x, s, &one, known); one.round++) {
@@ -309,11 +309,11 @@ static enum err set_may(const struct amend_aggregator *x, const struct wire_oper
 {
     if (!x->settings)
         return err_set(ERR_CONFIG, "this aggregator knows no settings");
-    if (x->a->o->count > 1)
+    if (x->a->o->place.count > 1)
         return err_set(ERR_CONFIG,
                        "a run with outer.aggregators = %u has no amendments: each of "
                        "them has a journal of its own",
-                       x->a->o->count);
+                       x->a->o->place.count);
     if (first >= schedule_rounds(s, 0))
         return err_set(ERR_CONFIG, "the run has no round left to begin with");
     uint32_t count = x->list.count;
@@ -450,8 +450,8 @@ static enum err every_amend(struct amend_aggregator *x, const struct replan_roun
                                         .share = plan->share,
                                         .trained_s = r->trained_s,
                                         .waited_s = r->waited_s};
-    if (x->a->o->replanned)
-        x->a->o->replanned(x->a->o->self, &told);
+    if (x->a->o->tell.replanned)
+        x->a->o->tell.replanned(x->a->o->tell.self, &told);
     return ERR_OK;
 }
 

@@ -57,7 +57,7 @@ enum err amend_replan_sealed(struct amend_aggregator *x, unsigned fragment, stru
     struct settings s;
     struct outer_settings o;
     uint64_t round = x->a->replica->state[0].round;
-    if (!x->settings || !x->settings->o->outer_replan || x->a->o->count > 1 || fragment ||
+    if (!x->settings || !x->settings->o->outer_replan || x->a->o->place.count > 1 || fragment ||
         p->round == round + 1 || x->list.count + REPLAN_LEAVES >= AMENDMENTS_MAX)
         return ERR_OK;
     if (!round_measured(x, round, r)) {

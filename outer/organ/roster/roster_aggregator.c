@@ -363,10 +363,10 @@ static void change_say(const struct aggregator *a, const struct wire_operate *m,
     for (unsigned i = 0; i < a->core.fragments; i++)
         first[i] = a->core.f[i].first;
     firsts_text(a, first, firsts, sizeof firsts);
-    if (a->o->count > 1)
+    if (a->o->place.count > 1)
         snprintf(others, sizeof others,
-                 "; this is aggregator %u of %u: each of them has to be told", a->o->index,
-                 a->o->count);
+                 "; this is aggregator %u of %u: each of them has to be told", a->o->place.index,
+                 a->o->place.count);
     aggregator_say(
         answer, ROUND_CURRENT, "roster version %u: site %s %s, %s%s%s", a->members.roster.version,
         m->site, m->act == WIRE_ROSTER_ADD ? "is added" : "is removed", firsts,

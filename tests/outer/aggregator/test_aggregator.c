@@ -103,17 +103,15 @@ static enum err try_open(void)
                                      .states = t.states};
     assert_int_equal(toy_replica(&t.replica, t.env, t.cpu, mo, t.slab, &t.perm), ERR_OK);
     struct aggregator_options o = {.run = "test",
-                                   .sites = names,
-                                   .site_count = N,
-                                   .room = t.room,
+                                   .sites = {.names = names, .count = N, .room = t.room},
                                    .canonical = t.canonical,
                                    .strict = t.strict,
                                    .straggler_ms = t.straggler_ms,
-                                   .norm_limit = 1000,
-                                   .clip = t.clip,
-                                   .strikes_max = t.strikes_max,
-                                   .share_max = t.share_max,
-                                   .revoked_path = t.revoked};
+                                   .bounds = {.norm_limit = 1000,
+                                              .clip = t.clip,
+                                              .strikes_max = t.strikes_max,
+                                              .share_max = t.share_max},
+                                   .files = {.revoked_path = t.revoked}};
     assert_int_equal(roster_at_aggregator(&o.organs.at[o.organs.count++], &t.perm), ERR_OK);
     enum err e = aggregator_open(&t.a, t.env, &t.replica, &o, &t.perm);
     if (e == ERR_OK)

@@ -181,8 +181,10 @@ static int open_run_with(unsigned sites, uint64_t receive_bytes)
     assert_int_equal(outer_state_begin(&t.replica, slab), ERR_OK);
     free(slab);
     payload_make();
-    struct aggregator_options o = {
-        .run = "test", .sites = names, .site_count = sites, .canonical = canonical, .strict = true};
+    struct aggregator_options o = {.run = "test",
+                                   .sites = {.names = names, .count = sites},
+                                   .canonical = canonical,
+                                   .strict = true};
     assert_int_equal(aggregator_open(&t.a, t.env, &t.replica, &o, &t.perm), ERR_OK);
     struct link_service service = t.service = aggregator_service(t.a);
     if (locked) {

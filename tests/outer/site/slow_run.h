@@ -84,8 +84,7 @@ static inline void slow_run_open(struct slow_run *r, unsigned sites, int layers,
                                  const struct schedule *schedule)
 {
     struct aggregator_options a = {.run = "t",
-                                   .sites = slow_name,
-                                   .site_count = sites,
+                                   .sites = {.names = slow_name, .count = sites},
                                    .canonical = slow_canonical,
                                    .strict = true,
                                    .straggler_ms = 1000};

@@ -276,8 +276,7 @@ static void aggregator_begin(struct bench *b)
 {
     struct outer_state_options o = outer_state_of(b, false);
     struct aggregator_options a = {.run = "t",
-                                   .sites = names,
-                                   .site_count = SITES,
+                                   .sites = {.names = names, .count = SITES},
                                    .canonical = canonical,
                                    .strict = b->strict,
                                    .straggler_ms = 10000,
@@ -1488,8 +1487,7 @@ static void test_an_older_copy_halts(void **state)
     aggregator_end(b);
     struct outer_state_options o = outer_state_of(b, false);
     struct aggregator_options a = {.run = "t",
-                                   .sites = names,
-                                   .site_count = SITES,
+                                   .sites = {.names = names, .count = SITES},
                                    .canonical = canonical,
                                    .strict = true,
                                    .signer = &b->signer.signer};
