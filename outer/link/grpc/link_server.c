@@ -26,7 +26,6 @@ enum {
     UNREAD_STREAM_BYTES = 6 << 20,
     READ_BYTES = 256 << 10, /* read buffer of a connection, part of the same memory, also while
                                idle; core's default is 4 MiB */
-    LOOKS_LEAST = 64,
     CONNECTION_AGE_MS =
         3600000 /* expiry and revocation of a certificate take effect only in a handshake */
 };
@@ -41,7 +40,7 @@ static void reload_failed_log(struct link_server *s)
     bool pass = log_limit_pass(&s->limit, "certificate_reload", "", 1, clock_mono_ms(), &repeats);
     pthread_mutex_unlock(&s->mutex);
     if (pass)
-        log_event(LOG_WARN, "certificate_reload", "ok=0 file=%s repeats=%u", s->files.certificate,
+        log_event(LOG_WARN, "certificate_reload", "ok=0 file=%s repeats=%u", s->o.files.certificate,
                   repeats);
 }
 
@@ -49,18 +48,18 @@ static grpc_ssl_certificate_config_reload_status
 config_fetch(void *server, grpc_ssl_server_certificate_config **config)
 {
     struct link_server *s = server;
-    uint64_t stamp = tls_stamp(&s->files);
-    if (stamp == atomic_load(&s->stamp))
+    uint64_t stamp = tls_stamp(&s->o.files);
+    if (stamp == atomic_load(&s->core.stamp))
         return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     struct tls_pem pem;
-    if (stamp == 0 || tls_load(&pem, &s->files) != ERR_OK) {
+    if (stamp == 0 || tls_load(&pem, &s->o.files) != ERR_OK) {
         reload_failed_log(s);
         return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL; /* core keeps the present credentials */
     }
     grpc_ssl_pem_key_cert_pair pair = {.private_key = pem.key, .cert_chain = pem.certificate};
     *config = grpc_ssl_server_certificate_config_create(pem.ca, &pair, 1);
     tls_forget(&pem);
-    atomic_store(&s->stamp, stamp);
+    atomic_store(&s->core.stamp, stamp);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
 }
 
@@ -141,37 +140,29 @@ static grpc_server *server_make(grpc_resource_quota *quota, int keepalive)
 /* Frees gRPC's objects; accepts a partly opened server. */
 static void server_core_free(struct link_server *s)
 {
-    for (int i = 0; i < SERVER_REQUESTS; i++) {
-        grpc_metadata_array_destroy(&s->requests[i].metadata);
-        grpc_call_details_destroy(&s->requests[i].details);
-    }
-    grpc_server_destroy(s->server);
-    grpc_resource_quota_unref(s->quota);
-    grpc_completion_queue_destroy(s->notify);
+    server_requests_free(s);
+    grpc_server_destroy(s->core.server);
+    grpc_resource_quota_unref(s->core.quota);
+    grpc_completion_queue_destroy(s->core.notify);
 }
 
 static void server_free(struct link_server *s)
 {
-    link_watch_close(&s->watch);
-    if (s->server)
+    server_looks_close(s);
+    if (s->core.server)
         server_core_free(s);
-    if (s->cq)
+    if (s->core.cq)
         link_core_close();
     accept_unwatch(s->sockets.port);
     link_sockets_close(&s->sockets);
-    ASSERT(s->buffers_free == s->buffers_made);
-    for (unsigned i = 0; i < s->buffers_made; i++)
-        free(s->buffers[i]);
+    server_streams_close(s);
     pthread_cond_destroy(&s->changed);
-    pthread_cond_destroy(&s->given_back);
-    pthread_cond_destroy(&s->stored);
     pthread_mutex_destroy(&s->mutex);
     pthread_mutex_destroy(&s->service_mutex);
-    free(s->ca);
-    free(s->certificate);
-    free(s->key);
-    free(s->address);
-    free(s->looks);
+    free(s->o.ca);
+    free(s->o.certificate);
+    free(s->o.key);
+    free(s->o.address);
     free(s->limit.keys);
     free(s);
 }
@@ -179,8 +170,7 @@ static void server_free(struct link_server *s)
 static void locks_init(struct link_server *s)
 {
     clock_cond_init(&s->changed);
-    clock_cond_init(&s->given_back);
-    clock_cond_init(&s->stored);
+    server_streams_open(s);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_mutex_init(&s->service_mutex, NULL);
 }
@@ -188,14 +178,14 @@ static void locks_init(struct link_server *s)
 static enum err server_bind(struct link_server *s, int *port)
 {
     for (int i = 0; i < LINK_METHODS; i++)
-        s->methods[i] =
-            grpc_server_register_method(s->server, link_paths[i], NULL, GRPC_SRM_PAYLOAD_NONE, 0);
-    grpc_server_register_completion_queue(s->server, s->notify, NULL);
-    grpc_server_register_completion_queue(s->server, s->cq, NULL);
+        s->core.methods[i] = grpc_server_register_method(s->core.server, link_paths[i], NULL,
+                                                         GRPC_SRM_PAYLOAD_NONE, 0);
+    grpc_server_register_completion_queue(s->core.server, s->core.notify, NULL);
+    grpc_server_register_completion_queue(s->core.server, s->core.cq, NULL);
     grpc_server_credentials *credentials = credentials_make(s);
-    *port = grpc_server_add_http2_port(s->server, s->address, credentials);
+    *port = grpc_server_add_http2_port(s->core.server, s->o.address, credentials);
     grpc_server_credentials_release(credentials);
-    return *port ? ERR_OK : bind_failed(s->address);
+    return *port ? ERR_OK : bind_failed(s->o.address);
 }
 
 /* The link's threads block all signals; the program's own threads handle them. */
@@ -204,12 +194,12 @@ static enum err server_threads(struct link_server *s)
     struct {
         pthread_t *thread;
         void *(*body)(void *);
-    } all[] = {{&s->worker, server_work_main},
-               {&s->guard, server_guard_main},
-               {&s->acceptor, server_admission_main}};
+    } all[] = {{&s->core.worker, server_work_main},
+               {&s->core.guard, server_guard_main},
+               {&s->core.acceptor, server_admission_main}};
     unsigned count = sizeof all / sizeof *all, started = 0;
     sigset_t before;
-    TRY(link_watch_open(&s->watch, server_path_look, s));
+    TRY(server_looks_watch(s));
     signals_block(&before);
     while (started < count && pthread_create(all[started].thread, NULL, all[started].body, s) == 0)
         started++;
@@ -225,15 +215,15 @@ static enum err server_threads(struct link_server *s)
 /* Closes a server that never started; its queue is empty after shutdown. */
 static void server_abandon(struct link_server *s)
 {
-    if (!s->server) {
+    if (!s->core.server) {
         server_free(s);
         return;
     }
-    grpc_server_shutdown_and_notify(s->server, s->notify, s);
-    grpc_completion_queue_next(s->notify, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
-    grpc_completion_queue_shutdown(s->notify);
-    while (grpc_completion_queue_next(s->notify, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL).type !=
-           GRPC_QUEUE_SHUTDOWN)
+    grpc_server_shutdown_and_notify(s->core.server, s->core.notify, s);
+    grpc_completion_queue_next(s->core.notify, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    grpc_completion_queue_shutdown(s->core.notify);
+    while (grpc_completion_queue_next(s->core.notify, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL)
+               .type != GRPC_QUEUE_SHUTDOWN)
         ;
     server_free(s);
 }
@@ -256,36 +246,35 @@ static enum err settings_copy(struct link_server *s, const struct link_listen *l
 {
     struct tls_facts facts;
     TRY(tls_facts(&facts, l->tls.certificate));
-    memcpy(s->uri, facts.uri, sizeof s->uri);
-    s->ca = strdup(l->tls.ca);
-    s->certificate = strdup(l->tls.certificate);
-    s->key = strdup(l->tls.key);
-    s->address = strdup(l->address);
-    s->files = (struct link_tls){s->ca, s->certificate, s->key};
-    s->sites = l->sites;
-    s->book = l->book;
-    s->book_self = l->book_self;
-    s->self_ms = l->self_call_ms;
-    s->keepalive_ms = l->keepalive_ms ? l->keepalive_ms : LINK_KEEPALIVE_MS;
-    s->look_ms = l->look_ms ? l->look_ms : LINK_LOOK_MS;
-    s->calls_per_s = l->calls_per_s ? l->calls_per_s : LINK_CALLS_PER_S;
-    s->look_count = l->sites ? l->sites : LOOKS_LEAST;
-    s->looks = calloc(s->look_count, sizeof *s->looks);
-    s->limit.count = LOG_LIMIT_KEYS_MIN + 4 * s->look_count;
+    memcpy(s->o.uri, facts.uri, sizeof s->o.uri);
+    s->o.ca = strdup(l->tls.ca);
+    s->o.certificate = strdup(l->tls.certificate);
+    s->o.key = strdup(l->tls.key);
+    s->o.address = strdup(l->address);
+    s->o.files = (struct link_tls){s->o.ca, s->o.certificate, s->o.key};
+    s->o.sites = l->sites;
+    s->o.book = l->book;
+    s->o.book_self = l->book_self;
+    s->o.self_ms = l->self_call_ms;
+    s->o.keepalive_ms = l->keepalive_ms ? l->keepalive_ms : LINK_KEEPALIVE_MS;
+    s->o.look_ms = l->look_ms ? l->look_ms : LINK_LOOK_MS;
+    s->o.calls_per_s = l->calls_per_s ? l->calls_per_s : LINK_CALLS_PER_S;
+    TRY(server_looks_open(s, l->sites));
+    s->limit.count = LOG_LIMIT_KEYS_MIN + 4 * s->looks.count;
     s->limit.keys = calloc(s->limit.count, sizeof *s->limit.keys);
-    bool copied = s->ca && s->certificate && s->key && s->address && s->looks && s->limit.keys;
+    bool copied = s->o.ca && s->o.certificate && s->o.key && s->o.address && s->limit.keys;
     return copied ? ERR_OK : err_set(ERR_MEMORY, "no memory for the aggregator's link");
 }
 
 static void server_core_make(struct link_server *s, uint64_t receive_bytes)
 {
-    uint64_t memory = receive_bytes ? receive_bytes : link_receive_bytes(s->sites);
+    uint64_t memory = receive_bytes ? receive_bytes : link_receive_bytes(s->o.sites);
     ASSERT(memory >= (uint64_t)LINK_RECEIVE_MIB_MIN << 20);
-    s->notify = grpc_completion_queue_create_for_next(NULL);
-    s->quota = grpc_resource_quota_create("aggregator");
-    grpc_resource_quota_resize(s->quota, memory);
-    s->receiving_most = (unsigned)((memory - UNREAD_BYTES) / UNREAD_STREAM_BYTES);
-    s->server = server_make(s->quota, (int)s->keepalive_ms);
+    s->core.notify = grpc_completion_queue_create_for_next(NULL);
+    s->core.quota = grpc_resource_quota_create("aggregator");
+    grpc_resource_quota_resize(s->core.quota, memory);
+    s->o.receiving_most = (unsigned)((memory - UNREAD_BYTES) / UNREAD_STREAM_BYTES);
+    s->core.server = server_make(s->core.quota, (int)s->o.keepalive_ms);
 }
 
 static enum err server_open(struct link_server *s, const struct link_listen *l, int *port)
@@ -296,12 +285,12 @@ static enum err server_open(struct link_server *s, const struct link_listen *l, 
     tls_forget(&pem);
     TRY(settings_copy(s, l));
     accept_raise_descriptors();
-    TRY(link_core_open(&s->cq, windows_wide(l)));
+    TRY(link_core_open(&s->core.cq, windows_wide(l)));
     server_core_make(s, l->receive_bytes);
     TRY(server_bind(s, port));
     s->sockets.port = (uint16_t)*port;
     s->sockets.listening = true;
-    s->sockets.keepalive_ms = s->keepalive_ms;
+    s->sockets.keepalive_ms = s->o.keepalive_ms;
     accept_watch((uint16_t)*port);
     return server_threads(s);
 }
@@ -319,7 +308,7 @@ enum err link_serve(struct link_server **out, const struct link_listen *l,
         server_abandon(s);
         return e;
     }
-    grpc_server_start(s->server);
+    grpc_server_start(s->core.server);
     for (unsigned i = 0; i < SERVER_REQUESTS; i++)
         server_request_next(s, i);
     *out = s;
@@ -328,7 +317,7 @@ enum err link_serve(struct link_server **out, const struct link_listen *l,
 
 bool link_silent(const struct link_server *s)
 {
-    return atomic_load(&s->silent);
+    return atomic_load(&s->guard.silent);
 }
 
 void link_work_soon(struct link_server *s)
@@ -338,14 +327,14 @@ void link_work_soon(struct link_server *s)
 
 bool link_stopped(const struct link_server *s)
 {
-    return atomic_load(&s->stopped);
+    return atomic_load(&s->work.stopped);
 }
 
 static void calls_wait(struct link_server *s, uint64_t until_ms)
 {
     int late = 0;
     pthread_mutex_lock(&s->mutex);
-    while (s->call_count && !late)
+    while (s->calls.count && !late)
         late = clock_cond_wait(&s->changed, &s->mutex, until_ms);
     pthread_mutex_unlock(&s->mutex);
 }
@@ -354,16 +343,16 @@ void link_shutdown(struct link_server *s, uint32_t grace_ms)
 {
     server_work_stop(s);
     server_wake_held(s);
-    pthread_join(s->worker, NULL);
-    pthread_join(s->guard, NULL);
-    grpc_server_shutdown_and_notify(s->server, s->notify, s);
+    pthread_join(s->core.worker, NULL);
+    pthread_join(s->core.guard, NULL);
+    grpc_server_shutdown_and_notify(s->core.server, s->core.notify, s);
     calls_wait(s, clock_mono_ms() + grace_ms);
     pthread_mutex_lock(&s->mutex);
     link_sockets_scan(&s->sockets);
     server_book_sockets(s);
     pthread_mutex_unlock(&s->mutex);
-    grpc_server_cancel_all_calls(s->server);
-    pthread_join(s->acceptor, NULL);
+    grpc_server_cancel_all_calls(s->core.server);
+    pthread_join(s->core.acceptor, NULL);
     calls_wait(s, UINT64_MAX / 4);
     server_calls_join(s);
     server_free(s);

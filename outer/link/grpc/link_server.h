@@ -93,55 +93,85 @@ struct server_look { /* of a site */
     struct bucket calls;   /* how many it may make */
     struct link_path down; /* what it is sent; path.now.streams 0: nothing yet */
 };
-struct link_server {
-    struct link_service service;
-    grpc_completion_queue *cq, *notify;
-    grpc_server *server;
-    void *methods[LINK_METHODS];
-    struct request requests[SERVER_REQUESTS];
-    pthread_t acceptor, worker, guard;
+struct server_settings { /* never change once the server runs */
     char *ca, *certificate, *key, *address;
     struct link_tls files;
     char uri[TLS_URI_MAX]; /* this process's own URI */
-    uint32_t keepalive_ms, look_ms;
-    _Atomic uint64_t stamp;
-    atomic_bool stopped, silent;
-    uint64_t own_looked_ms; /* used by the guard thread alone, as the members up to self_armed */
-    uint64_t self_ms,
-        self_next_ms;       /* interval of calls to the own port, 0: never; time of the next one */
-    unsigned self_failures; /* consecutive failures */
-    bool self_armed;        /* one call to the own port has succeeded */
-    pthread_mutex_t service_mutex; /* the service's functions */
-    pthread_mutex_t mutex;         /* guards all below */
-    pthread_cond_t changed, given_back, stored;
-    uint8_t *buffers[SERVER_BUFFERS]; /* WIRE_CHUNK_BYTES each, allocated at first use; the first
-                                         `buffers_free` are unused */
-    unsigned buffers_made, buffers_free;
-    grpc_resource_quota *quota;
-    unsigned receiving, receiving_most,
-        sites;          /* streams of contributions; expected sites, 0: not known */
-    uint64_t tickets;   /* tickets issued so far */
-    double stream_rate; /* bytes per second of one stream, exponential mean; 0: none yet */
-    char silent_logged[SERVER_SILENT_LOGGED][TLS_URI_MAX]; /* sites already logged as silent */
-    unsigned silent_next;
-    struct server_call *calls, *ended; /* running calls; ended calls whose threads must be joined */
-    struct transfer *transfers;
-    unsigned call_count;
-    struct server_look *looks; /* [look_count], the first look_used are set */
-    unsigned look_count, look_used;
-    struct bucket strangers[SERVER_STRANGERS]; /* the same of peers that are not in the roster, by
-                                                  the hash of their names; operators are such */
-    uint32_t calls_per_s;
-    struct log_limit limit; /* of what peers make it log */
-    bool work_due, stopping;
-    struct link_sockets sockets;
-    struct link_watch watch; /* of downloads; not under the mutex */
+    uint32_t keepalive_ms, look_ms, calls_per_s;
+    uint64_t self_ms;        /* interval of calls to the own port, 0: never */
+    unsigned sites;          /* expected; 0: not known */
+    unsigned receiving_most; /* streams of contributions */
     ledger_sink *book;
     void *book_self;
+};
+struct server_core { /* gRPC's objects and the server's threads */
+    grpc_completion_queue *cq, *notify;
+    grpc_server *server;
+    grpc_resource_quota *quota;
+    void *methods[LINK_METHODS];
+    pthread_t acceptor, worker, guard;
+    _Atomic uint64_t stamp; /* of the files whose credentials are in use */
+};
+struct server_calls {
+    struct request requests[SERVER_REQUESTS]; /* of the admission thread, without the mutex */
+    struct server_call *running, *ended;      /* of `ended` the threads must be joined */
+    unsigned count;
+    struct bucket strangers[SERVER_STRANGERS]; /* how many calls peers may make that are not in the
+                                                  roster, by the hash of their names; operators are
+                                                  such */
+};
+struct server_work {
+    bool due, stopping;
+    atomic_bool stopped;
+};
+struct server_guard { /* of the guard thread alone, but for `silent` */
+    atomic_bool silent;
+    uint64_t looked_ms; /* at the own certificate */
+    uint64_t next_ms;   /* time of the next call to the own port */
+    unsigned failures;  /* consecutive ones */
+    bool armed;         /* one call has succeeded */
+};
+struct server_streams { /* contributions */
+    pthread_cond_t given_back, stored;
+    uint8_t *buffers[SERVER_BUFFERS]; /* WIRE_CHUNK_BYTES each, allocated at first use; the first
+                                         `free` are unused */
+    unsigned made, free;
+    struct transfer *transfers;
+};
+struct server_slots {
+    unsigned receiving; /* streams of contributions */
+    uint64_t tickets;   /* issued so far */
+    double rate;        /* bytes per second of one stream, exponential mean; 0: none yet */
+    char logged[SERVER_SILENT_LOGGED][TLS_URI_MAX]; /* sites already logged as silent */
+    unsigned next;
+};
+struct server_looks {
+    struct server_look *list; /* [count], the first `used` are set */
+    unsigned count, used;
+    struct link_watch watch; /* of downloads; not under the mutex */
+};
+/* A struct of this list is written by the file that has its name, but for o and core, which are
+ * link_server.c's, and looks, which is peer.c's. */
+struct link_server {
+    struct link_service service;
+    struct server_settings o;
+    struct server_core core;
+    struct server_guard guard;
+    pthread_mutex_t service_mutex; /* the service's functions */
+    pthread_mutex_t mutex;         /* guards all below */
+    pthread_cond_t changed;
+    struct server_work work;
+    struct server_calls calls;
+    struct server_streams streams;
+    struct server_slots slots;
+    struct server_looks looks;
+    struct log_limit limit; /* of what peers make it log */
+    struct link_sockets sockets;
 };
 
 /* ---- server_admission.c ---- */
 void server_request_next(struct link_server *s, unsigned method);
+void server_requests_free(struct link_server *s);
 void *server_admission_main(void *server);
 void server_calls_join(struct link_server *s); /* the threads of calls that have ended */
 /* Ends the open calls of revoked certificates. */
@@ -155,9 +185,11 @@ void server_socket_read(const struct server_call *call);
 /* The site's entry; when the table is full, the first one. Under the server's mutex. */
 struct server_look *server_look_of(struct link_server *s, const char *peer);
 const char *server_site_of(const char *peer); /* atoll://run/site/NAME -> NAME; "-" */
+enum err server_looks_open(struct link_server *s, unsigned sites) MUST; /* sites 0: not known */
+void server_looks_close(struct link_server *s);
+enum err server_looks_watch(struct link_server *s) MUST; /* the paths of downloads, from now on */
 /* Around a download: its site's connections. */
 void server_path_begin(struct server_call *call);
-bool server_path_look(void *server); /* of all sites */
 void server_path_end(struct server_call *call);
 
 /* ---- server_work.c ---- */
@@ -184,6 +216,8 @@ void server_serve_small(struct server_call *call);
 void *server_guard_main(void *server);
 
 /* ---- server_stream.c, server_fetch.c ---- */
+void server_streams_open(struct link_server *s);
+void server_streams_close(struct link_server *s);
 void server_serve_contribution(struct server_call *call);
 void server_serve_fetch(struct server_call *call);
 

@@ -1,8 +1,24 @@
 /* The connections of a site as the server sees them: their counters, and the paths of what it is
  * sent. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "outer/link/grpc/link_server.h"
+
+enum { LOOKS_LEAST = 64 };
+
+enum err server_looks_open(struct link_server *s, unsigned sites)
+{
+    s->looks.count = sites ? sites : LOOKS_LEAST;
+    s->looks.list = calloc(s->looks.count, sizeof *s->looks.list);
+    return s->looks.list ? ERR_OK : err_set(ERR_MEMORY, "no memory for the aggregator's link");
+}
+
+void server_looks_close(struct link_server *s)
+{
+    link_watch_close(&s->looks.watch);
+    free(s->looks.list);
+}
 
 void server_socket_read(const struct server_call *call)
 {
@@ -20,12 +36,12 @@ const char *server_site_of(const char *peer)
 
 struct server_look *server_look_of(struct link_server *s, const char *peer)
 {
-    struct server_look *look = s->looks;
-    for (unsigned i = 0; i < s->look_used; i++)
-        if (strcmp(s->looks[i].peer, peer) == 0)
-            return &s->looks[i];
-    if (s->look_used < s->look_count)
-        look = &s->looks[s->look_used++];
+    struct server_look *look = s->looks.list;
+    for (unsigned i = 0; i < s->looks.used; i++)
+        if (strcmp(s->looks.list[i].peer, peer) == 0)
+            return &s->looks.list[i];
+    if (s->looks.used < s->looks.count)
+        look = &s->looks.list[s->looks.used++];
     *look = (struct server_look){0};
     snprintf(look->peer, sizeof look->peer, "%s", peer);
     return look;
@@ -46,19 +62,25 @@ void server_path_begin(struct server_call *call)
     link_path_begin(p, &s->sockets, site, "down", site);
     call->c->streams = p->path.now.streams;
     pthread_mutex_unlock(&s->mutex);
-    link_watch_wake(&s->watch);
+    link_watch_wake(&s->looks.watch);
 }
 
-bool server_path_look(void *server)
+static bool path_look(void *server)
 {
     struct link_server *s = server;
     bool more = false;
     pthread_mutex_lock(&s->mutex);
-    for (unsigned i = 0; i < s->look_used; i++)
-        if (link_path_look(&s->looks[i].down, &s->sockets, server_site_of(s->looks[i].peer)))
+    for (unsigned i = 0; i < s->looks.used; i++)
+        if (link_path_look(&s->looks.list[i].down, &s->sockets,
+                           server_site_of(s->looks.list[i].peer)))
             more = true;
     pthread_mutex_unlock(&s->mutex);
     return more;
+}
+
+enum err server_looks_watch(struct link_server *s)
+{
+    return link_watch_open(&s->looks.watch, path_look, s);
 }
 
 void server_path_end(struct server_call *call)

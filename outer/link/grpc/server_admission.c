@@ -57,7 +57,7 @@ static bool peer_uri(grpc_call *call, char out[TLS_URI_MAX])
 static unsigned calls_of(const struct link_server *s, const char *peer) /* under its mutex */
 {
     unsigned n = 0;
-    for (const struct server_call *call = s->calls; call; call = call->next)
+    for (const struct server_call *call = s->calls.running; call; call = call->next)
         n += strcmp(call->peer, peer) == 0;
     return n;
 }
@@ -71,7 +71,7 @@ static void socket_begin(struct server_call *call, grpc_call *core) /* under the
     char *from = grpc_call_get_peer(core);
     accept_known(s->sockets.port, from);
     call->socket = link_sockets_own(&s->sockets, from, server_site_of(call->peer));
-    if (strcmp(call->peer, s->uri) == 0)
+    if (strcmp(call->peer, s->o.uri) == 0)
         link_sockets_own_call(&s->sockets, call->socket);
     link_sockets_spoke(&s->sockets, server_site_of(call->peer), clock_mono_ms(),
                        calls_of(s, call->peer) == 0);
@@ -81,8 +81,8 @@ static void socket_begin(struct server_call *call, grpc_call *core) /* under the
 void server_book_sockets(struct link_server *s) /* under its mutex */
 {
     struct ledger_row row;
-    while (s->book && link_sockets_next(&s->sockets, &row))
-        s->book(s->book_self, &row);
+    while (s->o.book && link_sockets_next(&s->sockets, &row))
+        s->o.book(s->o.book_self, &row);
 }
 
 static void book(const struct server_call *call,
@@ -92,10 +92,10 @@ static void book(const struct server_call *call,
     link_sockets_refresh(&s->sockets, call->socket);
     server_book_sockets(s);
     link_sockets_spoke(&s->sockets, server_site_of(call->peer), clock_mono_ms(), false);
-    if (!s->book || strcmp(call->peer, s->uri) == 0)
+    if (!s->o.book || strcmp(call->peer, s->o.uri) == 0)
         return;
     snprintf(row->site, sizeof row->site, "%s", server_site_of(call->peer));
-    s->book(s->book_self, row);
+    s->o.book(s->o.book_self, row);
 }
 
 /* ---- calls ---- */
@@ -104,7 +104,7 @@ static void call_unlist(struct server_call *call) /* after this the call is not 
 {
     struct link_server *s = call->server;
     pthread_mutex_lock(&s->mutex);
-    struct server_call **at = &s->calls;
+    struct server_call **at = &s->calls.running;
     while (*at != call)
         at = &(*at)->next;
     *at = call->next;
@@ -124,9 +124,9 @@ static void call_close(struct server_call *call)
     }
     pthread_mutex_lock(&s->mutex);
     book(call, &row);
-    call->next = s->ended;
-    s->ended = call;
-    s->call_count--;
+    call->next = s->calls.ended;
+    s->calls.ended = call;
+    s->calls.count--;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->mutex);
 }
@@ -192,8 +192,8 @@ static void *call_main(void *arg)
 void server_calls_join(struct link_server *s)
 {
     pthread_mutex_lock(&s->mutex);
-    struct server_call *list = s->ended;
-    s->ended = NULL;
+    struct server_call *list = s->calls.ended;
+    s->calls.ended = NULL;
     pthread_mutex_unlock(&s->mutex);
     while (list) {
         struct server_call *call = list;
@@ -222,7 +222,7 @@ static enum server_verdict call_verdict(const struct link_server *s, const struc
         return SERVER_REVOKED;
     if (metadata_large(&r->metadata))
         return SERVER_METADATA;
-    for (const struct server_call *c = s->calls; c; c = c->next)
+    for (const struct server_call *c = s->calls.running; c; c = c->next)
         unknown += !c->known;
     bool busy = calls_of(s, call->peer) >= SERVER_CALLS_PER_SITE_MAX ||
                 (!call->known && unknown >= UNKNOWN_PEER_CALLS_MAX);
@@ -296,7 +296,7 @@ static void expiry_look(struct link_server *s, const struct server_call *call, g
     struct server_look *look = server_look_of(s, call->peer);
     struct tls_facts f;
     uint64_t now = clock_mono_ms();
-    if (look->ms && now - look->ms < s->look_ms)
+    if (look->ms && now - look->ms < s->o.look_ms)
         return;
     look->ms = now;
     if (link_peer_facts(core, &f) == ERR_OK)
@@ -313,7 +313,7 @@ void server_revoked_end(struct link_server *s)
     if (!service->revoked)
         return;
     pthread_mutex_lock(&s->mutex);
-    for (struct server_call *call = s->calls; call; call = call->next) {
+    for (struct server_call *call = s->calls.running; call; call = call->next) {
         if (call->verdict != SERVER_ADMITTED || call->revoked)
             continue;
         call->revoked = service->revoked(service->self, call->peer, &call->certificate);
@@ -344,14 +344,15 @@ static void certificate_of(struct server_call *call, grpc_call *core)
  * others. Under the server's mutex. */
 static bool rate_exceeded(struct link_server *s, const struct server_call *call)
 {
-    if (!*call->peer || strcmp(call->peer, s->uri) == 0)
+    if (!*call->peer || strcmp(call->peer, s->o.uri) == 0)
         return false;
     struct bucket *b =
         call->known
             ? &server_look_of(s, call->peer)->calls
-            : &s->strangers[digest_crc32c(0, call->peer, strlen(call->peer)) % SERVER_STRANGERS];
-    return !bucket_take(b, clock_mono_ms() * 1000000, s->calls_per_s,
-                        LINK_CALLS_BURST * s->calls_per_s);
+            : &s->calls
+                   .strangers[digest_crc32c(0, call->peer, strlen(call->peer)) % SERVER_STRANGERS];
+    return !bucket_take(b, clock_mono_ms() * 1000000, s->o.calls_per_s,
+                        LINK_CALLS_BURST * s->o.calls_per_s);
 }
 
 static void call_about(struct link_server *s, struct server_call *call, const struct request *r)
@@ -361,7 +362,7 @@ static void call_about(struct link_server *s, struct server_call *call, const st
         call->peer[0] = 0;
     if (service->revoked)
         call->revoked = service->revoked(service->self, call->peer, &call->certificate);
-    call->known = !call->revoked && (!service->known || strcmp(call->peer, s->uri) == 0 ||
+    call->known = !call->revoked && (!service->known || strcmp(call->peer, s->o.uri) == 0 ||
                                      service->known(service->self, call->peer));
     call->verdict = call_verdict(s, call, r);
     if (rate_exceeded(s, call))
@@ -398,7 +399,7 @@ static bool call_start(struct link_server *s, struct server_call *call, const st
 {
     certificate_of(call, r->call);
     pthread_mutex_lock(&s->mutex);
-    bool room = s->call_count < SERVER_CALLS_MAX && !s->stopping;
+    bool room = s->calls.count < SERVER_CALLS_MAX && !s->work.stopping;
     if (room) {
         call_about(s, call, r);
         room = call->verdict != SERVER_RATE; /* as cheap as it can be */
@@ -410,9 +411,9 @@ static bool call_start(struct link_server *s, struct server_call *call, const st
         room = pthread_create(&call->thread, NULL, call_main, call) == 0;
     }
     if (room) {
-        call->next = s->calls;
-        s->calls = call;
-        s->call_count++;
+        call->next = s->calls.running;
+        s->calls.running = call;
+        s->calls.count++;
     }
     pthread_mutex_unlock(&s->mutex);
     return room;
@@ -445,7 +446,7 @@ static void call_take(struct link_server *s, const struct request *r)
 
 void server_request_next(struct link_server *s, unsigned method)
 {
-    struct request *r = &s->requests[method];
+    struct request *r = &s->calls.requests[method];
     grpc_metadata_array_destroy(&r->metadata);
     grpc_metadata_array_init(&r->metadata);
     r->method = method;
@@ -453,12 +454,21 @@ void server_request_next(struct link_server *s, unsigned method)
     if (method == LINK_UNKNOWN) {
         grpc_call_details_destroy(&r->details);
         grpc_call_details_init(&r->details);
-        grpc_server_request_call(s->server, &r->call, &r->details, &r->metadata, s->cq, s->notify,
-                                 r); /* an error: the server shuts down */
+        grpc_server_request_call(s->core.server, &r->call, &r->details, &r->metadata, s->core.cq,
+                                 s->core.notify, r); /* an error: the server shuts down */
         return;
     }
-    grpc_server_request_registered_call(s->server, s->methods[method], &r->call, &r->deadline,
-                                        &r->metadata, NULL, s->cq, s->notify, r);
+    grpc_server_request_registered_call(s->core.server, s->core.methods[method], &r->call,
+                                        &r->deadline, &r->metadata, NULL, s->core.cq,
+                                        s->core.notify, r);
+}
+
+void server_requests_free(struct link_server *s)
+{
+    for (int i = 0; i < SERVER_REQUESTS; i++) {
+        grpc_metadata_array_destroy(&s->calls.requests[i].metadata);
+        grpc_call_details_destroy(&s->calls.requests[i].details);
+    }
 }
 
 void *server_admission_main(void *server)
@@ -466,11 +476,11 @@ void *server_admission_main(void *server)
     struct link_server *s = server;
     for (;;) {
         grpc_event ev =
-            grpc_completion_queue_next(s->notify, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+            grpc_completion_queue_next(s->core.notify, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
         if (ev.type == GRPC_QUEUE_SHUTDOWN)
             return NULL;
         if (ev.tag == s) { /* the server has shut down */
-            grpc_completion_queue_shutdown(s->notify);
+            grpc_completion_queue_shutdown(s->core.notify);
             continue;
         }
         struct request *r = ev.tag;

@@ -26,8 +26,8 @@ static bool slot_same_site(const struct server_call *a, const struct server_call
 /* One site's share of the slots; a quarter when the number of sites is unknown. */
 static unsigned slot_share(const struct link_server *s)
 {
-    unsigned sites = s->sites ? s->sites : 4;
-    return (s->receiving_most + sites - 1) / sites;
+    unsigned sites = s->o.sites ? s->o.sites : 4;
+    return (s->o.receiving_most + sites - 1) / sites;
 }
 
 /* Joining streams leave one slot for each site; else a few sites with slow lines would delay all
@@ -35,14 +35,14 @@ static unsigned slot_share(const struct link_server *s)
 static bool slot_free_for(const struct link_server *s, const struct server_call *call)
 {
     unsigned mine = 0, joined = 0;
-    if (s->receiving >= s->receiving_most)
+    if (s->slots.receiving >= s->o.receiving_most)
         return false;
-    for (const struct server_call *c = s->calls; c; c = c->next) {
+    for (const struct server_call *c = s->calls.running; c; c = c->next) {
         bool held = c->slot.state == SLOT_HELD;
         joined += held && c->slot.joins;
         mine += held && slot_same_site(c, call);
     }
-    return mine < slot_share(s) && (!call->slot.joins || joined + s->sites < s->receiving_most);
+    return mine < slot_share(s) && (!call->slot.joins || joined + s->o.sites < s->o.receiving_most);
 }
 
 static void slot_give(struct link_server *s, struct server_call *call)
@@ -52,13 +52,13 @@ static void slot_give(struct link_server *s, struct server_call *call)
     slot->since_ms = slot->mark_ms = clock_mono_ms();
     slot->mark_bytes = slot->bytes = 0;
     slot->mark_socket = link_sockets_received(&s->sockets, call->socket);
-    s->receiving++;
+    s->slots.receiving++;
 }
 
 static struct server_call *slot_next_waiting(const struct link_server *s, uint64_t after)
 {
     struct server_call *next = NULL;
-    for (struct server_call *c = s->calls; c; c = c->next)
+    for (struct server_call *c = s->calls.running; c; c = c->next)
         if (c->slot.state == SLOT_WAITING && c->slot.ticket > after &&
             (!next || c->slot.ticket < next->slot.ticket))
             next = c;
@@ -70,7 +70,7 @@ static void slots_pass_on(struct link_server *s)
 {
     uint64_t ticket = 0;
     struct server_call *c;
-    while (s->receiving < s->receiving_most && (c = slot_next_waiting(s, ticket))) {
+    while (s->slots.receiving < s->o.receiving_most && (c = slot_next_waiting(s, ticket))) {
         ticket = c->slot.ticket;
         if (!slot_free_for(s, c))
             continue;
@@ -81,7 +81,7 @@ static void slots_pass_on(struct link_server *s)
 
 static void slot_take_back(struct link_server *s, struct server_call *call, enum slot_state state)
 {
-    s->receiving -= call->slot.state == SLOT_HELD;
+    s->slots.receiving -= call->slot.state == SLOT_HELD;
     call->slot.state = state;
 }
 
@@ -89,7 +89,7 @@ static void slot_take_back(struct link_server *s, struct server_call *call, enum
  * connection may be broken without being detected yet. */
 static void slots_supersede(struct link_server *s, const struct server_call *call)
 {
-    for (struct server_call *c = s->calls; c; c = c->next) {
+    for (struct server_call *c = s->calls.running; c; c = c->next) {
         bool live = c->slot.state == SLOT_HELD || c->slot.state == SLOT_WAITING;
         if (c == call || !live || c->slot.fragment != call->slot.fragment ||
             !slot_same_site(c, call))
@@ -104,7 +104,7 @@ static enum slot_state slot_ask(struct server_call *call, const struct wire_cont
     struct link_server *s = call->server;
     pthread_mutex_lock(&s->mutex);
     call->slot = (struct server_slot){
-        .fragment = m->fragment, .joins = m->stream > 0, .ticket = ++s->tickets};
+        .fragment = m->fragment, .joins = m->stream > 0, .ticket = ++s->slots.tickets};
     if (!call->slot.joins) {
         slots_supersede(s, call);
         call->slot.state = SLOT_WAITING;
@@ -143,7 +143,7 @@ void server_slot_end(struct server_call *call)
     uint64_t held_ms = clock_mono_ms() - slot->since_ms;
     if (slot->state == SLOT_HELD && slot->bytes >= WIRE_CHUNK_BYTES) {
         double rate = (double)slot->bytes * 1000 / (double)(held_ms + 1);
-        s->stream_rate += (rate - s->stream_rate) / (s->stream_rate > 0 ? 8 : 1);
+        s->slots.rate += (rate - s->slots.rate) / (s->slots.rate > 0 ? 8 : 1);
     }
     slot_take_back(s, call, SLOT_NONE);
     slots_pass_on(s);
@@ -154,9 +154,9 @@ void server_slot_end(struct server_call *call)
 
 uint64_t server_silent_ms(const struct link_server *s)
 {
-    if (s->stream_rate <= 0)
+    if (s->slots.rate <= 0)
         return SILENT_LEAST_MS;
-    double ms = SILENT_CHUNKS * 1000.0 * WIRE_CHUNK_BYTES / s->stream_rate;
+    double ms = SILENT_CHUNKS * 1000.0 * WIRE_CHUNK_BYTES / s->slots.rate;
     return ms < SILENT_LEAST_MS  ? SILENT_LEAST_MS
            : ms > SILENT_MOST_MS ? SILENT_MOST_MS
                                  : (uint64_t)ms;
@@ -164,7 +164,7 @@ uint64_t server_silent_ms(const struct link_server *s)
 
 double server_silent_bytes(const struct link_server *s, uint64_t ms)
 {
-    double least = s->stream_rate / SLOWER * (double)ms / 1000;
+    double least = s->slots.rate / SLOWER * (double)ms / 1000;
     return least > SILENT_BYTES ? least : SILENT_BYTES;
 }
 
@@ -172,7 +172,7 @@ double server_silent_bytes(const struct link_server *s, uint64_t ms)
 static unsigned slots_wanted(const struct link_server *s, const struct server_call *call)
 {
     unsigned wanted = 0;
-    for (const struct server_call *c = s->calls; c; c = c->next)
+    for (const struct server_call *c = s->calls.running; c; c = c->next)
         wanted += c->slot.state == SLOT_WAITING && !slot_same_site(c, call);
     return wanted;
 }
@@ -183,17 +183,16 @@ static void silent_log(struct link_server *s, const struct server_call *call, ui
 {
     unsigned held = 0;
     for (unsigned i = 0; i < SERVER_SILENT_LOGGED; i++)
-        if (strcmp(s->silent_logged[i], call->peer) == 0)
+        if (strcmp(s->slots.logged[i], call->peer) == 0)
             return;
-    for (const struct server_call *c = s->calls; c; c = c->next)
+    for (const struct server_call *c = s->calls.running; c; c = c->next)
         held += c->slot.state == SLOT_HELD && slot_same_site(c, call);
-    memcpy(s->silent_logged[s->silent_next++ % SERVER_SILENT_LOGGED], call->peer,
-           sizeof call->peer);
+    memcpy(s->slots.logged[s->slots.next++ % SERVER_SILENT_LOGGED], call->peer, sizeof call->peer);
     log_event(LOG_WARN, "receive_slot",
               "site=%s fragment=%u silent_s=%llu held=%u of=%u waiting=%u "
               "why=\"it offered a contribution and sends nothing; its slot goes to the next site\"",
               server_site_of(call->peer), call->slot.fragment, (unsigned long long)ms / 1000, held,
-              s->receiving_most, wanted);
+              s->o.receiving_most, wanted);
 }
 
 /* True: silent for too long. Progress is counted in chunks, or in bytes of the connection within a

@@ -52,8 +52,8 @@ static void transfer_open(struct server_call *call, const struct wire_contributi
                            .streams = 1};
     snprintf(t->peer, sizeof t->peer, "%s", call->peer);
     pthread_mutex_lock(&s->mutex);
-    t->next = s->transfers;
-    s->transfers = t;
+    t->next = s->streams.transfers;
+    s->streams.transfers = t;
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -62,7 +62,7 @@ static struct transfer *transfer_join(struct server_call *call, const struct wir
 {
     struct link_server *s = call->server;
     pthread_mutex_lock(&s->mutex);
-    struct transfer *t = s->transfers;
+    struct transfer *t = s->streams.transfers;
     while (t && (t->over || t->id != m->transfer || t->fragment != m->fragment ||
                  t->total != m->payload_bytes || strcmp(t->peer, call->peer) != 0))
         t = t->next;
@@ -78,7 +78,7 @@ static void transfer_over(struct link_server *s, struct transfer *t)
     pthread_mutex_lock(&s->mutex);
     t->over = true;
     while (t->storing)
-        pthread_cond_wait(&s->stored, &s->mutex);
+        pthread_cond_wait(&s->streams.stored, &s->mutex);
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -95,7 +95,7 @@ static void store_end(struct link_server *s, struct transfer *t)
 {
     pthread_mutex_lock(&s->mutex);
     t->storing--;
-    pthread_cond_broadcast(&s->stored);
+    pthread_cond_broadcast(&s->streams.stored);
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -103,7 +103,7 @@ static void transfer_release(struct link_server *s, struct transfer *t)
 {
     pthread_mutex_lock(&s->mutex);
     bool last = --t->streams == 0;
-    for (struct transfer **at = &s->transfers; last && *at; at = &(*at)->next)
+    for (struct transfer **at = &s->streams.transfers; last && *at; at = &(*at)->next)
         if (*at == t) {
             *at = t->next;
             break;
@@ -113,21 +113,36 @@ static void transfer_release(struct link_server *s, struct transfer *t)
         free(t);
 }
 
+void server_streams_open(struct link_server *s)
+{
+    clock_cond_init(&s->streams.given_back);
+    clock_cond_init(&s->streams.stored);
+}
+
+void server_streams_close(struct link_server *s)
+{
+    ASSERT(s->streams.free == s->streams.made);
+    for (unsigned i = 0; i < s->streams.made; i++)
+        free(s->streams.buffers[i]);
+    pthread_cond_destroy(&s->streams.given_back);
+    pthread_cond_destroy(&s->streams.stored);
+}
+
 /* A stream holds a buffer only while it stores a received chunk, so a few buffers serve many sites.
  * NULL: no memory. */
 static uint8_t *buffer_take(struct link_server *s)
 {
     pthread_mutex_lock(&s->mutex);
-    if (!s->buffers_free && s->buffers_made < SERVER_BUFFERS) {
+    if (!s->streams.free && s->streams.made < SERVER_BUFFERS) {
         uint8_t *made = malloc(WIRE_CHUNK_BYTES);
         if (made) {
-            s->buffers_made++;
-            s->buffers[s->buffers_free++] = made;
+            s->streams.made++;
+            s->streams.buffers[s->streams.free++] = made;
         }
     }
-    while (!s->buffers_free && s->buffers_made)
-        pthread_cond_wait(&s->given_back, &s->mutex);
-    uint8_t *buffer = s->buffers_made ? s->buffers[--s->buffers_free] : NULL;
+    while (!s->streams.free && s->streams.made)
+        pthread_cond_wait(&s->streams.given_back, &s->mutex);
+    uint8_t *buffer = s->streams.made ? s->streams.buffers[--s->streams.free] : NULL;
     pthread_mutex_unlock(&s->mutex);
     return buffer;
 }
@@ -135,8 +150,8 @@ static uint8_t *buffer_take(struct link_server *s)
 static void buffer_give(struct link_server *s, uint8_t *buffer)
 {
     pthread_mutex_lock(&s->mutex);
-    s->buffers[s->buffers_free++] = buffer;
-    pthread_cond_signal(&s->given_back);
+    s->streams.buffers[s->streams.free++] = buffer;
+    pthread_cond_signal(&s->streams.given_back);
     pthread_mutex_unlock(&s->mutex);
 }
 

@@ -12,7 +12,7 @@ enum { HOLD_MS_MAX = 60000 };
 void server_work_soon(struct link_server *s)
 {
     pthread_mutex_lock(&s->mutex);
-    s->work_due = true;
+    s->work.due = true;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->mutex);
 }
@@ -20,8 +20,8 @@ void server_work_soon(struct link_server *s)
 void server_wake_held(struct link_server *s)
 {
     pthread_mutex_lock(&s->mutex);
-    for (struct server_call *call = s->calls; call; call = call->next)
-        if (call->method == LINK_POLL || (call->slot.state == SLOT_WAITING && s->stopping))
+    for (struct server_call *call = s->calls.running; call; call = call->next)
+        if (call->method == LINK_POLL || (call->slot.state == SLOT_WAITING && s->work.stopping))
             link_call_wake(call->c);
     pthread_mutex_unlock(&s->mutex);
 }
@@ -31,11 +31,11 @@ static bool work_wait(struct link_server *s, uint64_t wake_ms)
     bool ever = wake_ms < UINT64_MAX / 2;
     pthread_mutex_lock(&s->mutex);
     int late = 0;
-    while (!s->work_due && !s->stopping && !late)
+    while (!s->work.due && !s->work.stopping && !late)
         late = ever ? clock_cond_wait(&s->changed, &s->mutex, wake_ms)
                     : pthread_cond_wait(&s->changed, &s->mutex);
-    s->work_due = false;
-    bool go = !s->stopping;
+    s->work.due = false;
+    bool go = !s->work.stopping;
     pthread_mutex_unlock(&s->mutex);
     return go;
 }
@@ -43,7 +43,7 @@ static bool work_wait(struct link_server *s, uint64_t wake_ms)
 bool server_stopping(struct link_server *s)
 {
     pthread_mutex_lock(&s->mutex);
-    bool stopping = s->stopping;
+    bool stopping = s->work.stopping;
     pthread_mutex_unlock(&s->mutex);
     return stopping;
 }
@@ -51,7 +51,7 @@ bool server_stopping(struct link_server *s)
 void server_work_stop(struct link_server *s)
 {
     pthread_mutex_lock(&s->mutex);
-    s->stopping = true;
+    s->work.stopping = true;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->mutex);
 }
@@ -69,7 +69,7 @@ void *server_work_main(void *server)
             server_wake_held(s);
         } while (s->service.commit(s->service.self));
     }
-    atomic_store(&s->stopped, stop);
+    atomic_store(&s->work.stopped, stop);
     return NULL;
 }
 
