@@ -137,8 +137,8 @@ enum err pipeline_open(struct pipeline **out, const struct method_parts *parts, 
     TRY_ALLOC(p->copies = arena_array(perm, p->count, sizeof *p->copies));
     cut_modules(p);
     delay_tensors(p);
-    p->parts.optim->delays = p->delays;
-    p->parts.optim->delayed_from = p->stale_from;
+    p->parts.optim->delays.steps = p->delays;
+    p->parts.optim->delays.from = p->stale_from;
     log_modules(p);
     return alloc_buffers(p);
 }
@@ -222,7 +222,7 @@ enum err pipeline_fwd(struct pipeline *p, size_t k, int64_t step)
     if (!last)
         TRY(buffer_free(p, k + 1, k + 1, FORWARD));
     TRY(model_part_fwd(p->parts.model, p->parts.batch, &part, in, out,
-                       p->parts.optim->stats + STEP_LOSS));
+                       p->parts.optim->buffers.stats + STEP_LOSS));
     return last ? ERR_OK : send(p, out, k + 1, k + 1, FORWARD);
 }
 

@@ -46,6 +46,7 @@ struct compress_kept { /* of one rank */
     struct opt_scalars scalars;  /* of the running step */
     float *own[2];               /* device, (elements): this rank's errors, in its checkpoint */
     void *work, *buffers[2];     /* of the method: in host and device memory */
+    struct squeeze squeeze;      /* of methods that send signs; else all 0 */
     bool apart;                  /* the ranks' parameters differ since the last step */
 };
 #define X(name, ...) extern const struct compress_method compress_##name;
@@ -71,9 +72,9 @@ size_t compress_plan(const struct settings *s, const struct table *t, int ranks)
 size_t compress_staging(const struct settings *s, const struct table *t, int ranks);
 enum err compress_open(struct optim *o, const struct table *t, struct arena *perm) MUST;
 void compress_close(struct optim *o);
-/* Of methods with numbers: waits for the device, and copies o->sums and the ratios to the host. */
+/* Of methods with numbers: waits for the device, and copies the sums and the ratios to the host. */
 enum err compress_read_sums(struct optim *o) MUST;
-/* Of methods that change o->groups_host in a step: waits until the host may write it; copies it to
+/* Of methods that change the groups in a step: waits until the host may write it; copies it to
  * the device. */
 enum err compress_wait_groups(struct optim *o) MUST;
 void compress_put_groups(struct optim *o);

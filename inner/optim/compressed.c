@@ -109,8 +109,8 @@ size_t compress_staging(const struct settings *s, const struct table *t, int ran
 
 static enum err open_numbers(struct optim *o, struct arena *perm)
 {
-    struct compress_kept *k = &o->kept;
-    size_t n = o->part_count;
+    struct compress_kept *k = o->kept;
+    size_t n = o->parts.count;
     struct dev_range *ranges;
     k->host_count = o->compress->numbers(n);
     TRY_ALLOC(k->host = arena_array(perm, k->host_count, sizeof *k->host));
@@ -119,7 +119,7 @@ static enum err open_numbers(struct optim *o, struct arena *perm)
     TRY_ALLOC(k->rates = arena_array(perm, n, sizeof *k->rates));
     TRY_ALLOC(ranges = arena_array(perm, n, sizeof *ranges));
     for (size_t i = 0; i < n; i++)
-        ranges[i] = (struct dev_range){o->parts[i].offset, o->parts[i].count};
+        ranges[i] = (struct dev_range){o->parts.list[i].offset, o->parts.list[i].count};
     TRY(dev_alloc(o->dev, (void **)&k->ratios, n * sizeof *k->ratios));
     TRY(dev_alloc(o->dev, (void **)&k->ranges, n * sizeof *k->ranges));
     o->dev->ops->copy(o->dev, k->ranges, ranges, n * sizeof *ranges);
@@ -128,17 +128,17 @@ static enum err open_numbers(struct optim *o, struct arena *perm)
 
 void compress_close(struct optim *o)
 {
-    if (o->kept.own[0] == o->squeeze.worker)
-        o->kept.own[0] = NULL;
-    squeeze_close(&o->squeeze);
-    dev_free(o->dev, o->kept.slab);
-    dev_free(o->dev, o->kept.ratios);
-    dev_free(o->dev, o->kept.ranges);
+    if (o->kept->own[0] == o->kept->squeeze.worker)
+        o->kept->own[0] = NULL;
+    squeeze_close(&o->kept->squeeze);
+    dev_free(o->dev, o->kept->slab);
+    dev_free(o->dev, o->kept->ratios);
+    dev_free(o->dev, o->kept->ranges);
     for (int i = 0; i < 2; i++) {
-        dev_free(o->dev, o->kept.own[i]);
-        dev_free(o->dev, o->kept.buffers[i]);
+        dev_free(o->dev, o->kept->own[i]);
+        dev_free(o->dev, o->kept->buffers[i]);
     }
-    o->kept = (struct compress_kept){0};
+    *o->kept = (struct compress_kept){0};
 }
 
 enum err compress_read_sums(struct optim *o)
@@ -146,21 +146,24 @@ enum err compress_read_sums(struct optim *o)
     struct dev *d = o->dev;
     TRY(o->coll->ops->event_record(o->coll)); /* a wait behind collectives notices a lost rank */
     TRY(o->coll->ops->event_wait(o->coll));
-    d->ops->copy(d, o->kept.sums, o->sums, OPT_SUMS * o->part_count * sizeof *o->kept.sums);
-    d->ops->copy(d, o->kept.ratios_host, o->kept.ratios, o->part_count * sizeof *o->kept.ratios);
+    d->ops->copy(d, o->kept->sums, o->buffers.sums,
+                 OPT_SUMS * o->parts.count * sizeof *o->kept->sums);
+    d->ops->copy(d, o->kept->ratios_host, o->kept->ratios,
+                 o->parts.count * sizeof *o->kept->ratios);
     return dev_sync(d);
 }
 
 enum err compress_wait_groups(struct optim *o)
 {
-    return o->dev->ops->event_wait(o->dev, o->event);
+    return o->dev->ops->event_wait(o->dev, o->buffers.event);
 }
 
 void compress_put_groups(struct optim *o)
 {
     struct dev *d = o->dev;
-    d->ops->copy_async(d, o->groups, o->groups_host, o->range_count * sizeof *o->groups);
-    d->ops->event_record(d, o->event);
+    d->ops->copy_async(d, o->buffers.groups, o->buffers.groups_host,
+                       o->parts.range_count * sizeof *o->buffers.groups);
+    d->ops->event_record(d, o->buffers.event);
 }
 
 enum err compress_open_signs(struct optim *o, const struct table *t, struct arena *perm)
@@ -171,7 +174,7 @@ enum err compress_open_signs(struct optim *o, const struct table *t, struct aren
     TRY_ALLOC(ranges = arena_array(perm, t->count, sizeof *ranges));
     for (size_t i = 0; i < t->count; i++)
         ranges[i] = (struct dev_range){t->tensors[i].offset, t->tensors[i].count};
-    TRY(squeeze_open(&o->squeeze,
+    TRY(squeeze_open(&o->kept->squeeze,
                      &(struct squeeze_options){.dev = o->dev,
                                                .coll = o->coll,
                                                .ranges = one ? &all : ranges,
@@ -179,14 +182,14 @@ enum err compress_open_signs(struct optim *o, const struct table *t, struct aren
                                                .elements = t->elements,
                                                .feedback = o->settings->train_error_feedback},
                      perm));
-    o->kept.own[0] = o->squeeze.worker;
+    o->kept->own[0] = o->kept->squeeze.worker;
     return ERR_OK;
 }
 
 enum err compress_open(struct optim *o, const struct table *t, struct arena *perm)
 {
     if (o->compress->slab)
-        TRY(dev_alloc(o->dev, (void **)&o->kept.slab, t->elements * sizeof *o->kept.slab));
+        TRY(dev_alloc(o->dev, (void **)&o->kept->slab, t->elements * sizeof *o->kept->slab));
     if (o->compress->numbers)
         TRY(open_numbers(o, perm));
     TRY(o->compress->open ? o->compress->open(o, t, perm) : compress_open_signs(o, t, perm));

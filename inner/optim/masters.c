@@ -28,13 +28,13 @@ void optim_masters_round(struct optim *o, const struct optim_slabs *x, int64_t s
     a.stochastic = form == TRAIN_MASTER_FP16_STOCHASTIC;
     a.seed = (uint64_t)o->settings->run_seed;
     a.step = (uint64_t)step;
-    a.gscale = o->gscale;
-    for (size_t r = 0; r < o->range_count; r++) {
-        size_t begin = o->begin + o->ranges[r].offset;
-        if (o->groups_host[r].active && from == to)
+    a.gscale = o->buffers.gscale;
+    for (size_t r = 0; r < o->parts.range_count; r++) {
+        size_t begin = o->shard.begin + o->parts.ranges[r].offset;
+        if (o->buffers.groups_host[r].active && from == to)
             from = begin;
-        if (o->groups_host[r].active) {
-            to = begin + o->ranges[r].count;
+        if (o->buffers.groups_host[r].active) {
+            to = begin + o->parts.ranges[r].count;
             continue;
         }
         elements_round(o, x, a, from, to);

@@ -161,11 +161,11 @@ static void orthogonalise(struct optim *o, const struct dev_optim *a, size_t r)
 {
     struct dev *d = o->dev;
     size_t size = dtype_size(d->model_type), n;
-    const struct optim_part *part = &o->parts[o->first_part + r];
+    const struct optim_part *part = &o->parts.list[o->parts.first + r];
     struct matrix matrix = matrix_of(part->tensor, part->count);
     struct room room = room_of(o->settings, o->table);
     float *gradient = a->g + a->ranges[r].offset;
-    char *first = o->workspace, *square = first + room.matrix * size,
+    char *first = o->buffers.workspace, *square = first + room.matrix * size,
          *polynomial = square + room.square * size;
     const struct opt_polynomial *p = polynomials[o->settings->train_muon_coefficients];
     void *x[2] = {first, gradient};
@@ -183,23 +183,23 @@ static void orthogonalise(struct optim *o, const struct dev_optim *a, size_t r)
 /* Whether this rank computes the products of range r. */
 static bool is_mine(const struct optim *o, size_t r)
 {
-    size_t offset = o->parts[o->first_part + r].offset;
+    size_t offset = o->parts.list[o->parts.first + r].offset;
     int rank = o->coll->rank;
-    return !o->work || (offset >= o->work[rank] && offset < o->work[rank + 1]);
+    return !o->shard.work || (offset >= o->shard.work[rank] && offset < o->shard.work[rank + 1]);
 }
 
 static enum err step(struct optim *o, const struct dev_optim *a)
 {
     struct dev_optim matrices = *a, others = *a;
-    matrices.second = others.second = o->more_at;
+    matrices.second = others.second = o->parts.more_at;
     matrices.k.beta1 = (float)o->settings->train_momentum;
     others.v = o->state[OPTIM_MORE].shard;
     o->dev->ops->range_reduce(o->dev, OPT_REDUCE_MUON, &matrices); /* a range is a whole matrix */
     for (size_t r = 0; r < a->n; r++)
-        if (opt_takes_part(&o->groups_host[r], matrices.kind) && is_mine(o, r))
+        if (opt_takes_part(&o->buffers.groups_host[r], matrices.kind) && is_mine(o, r))
             orthogonalise(o, &matrices, r);
-    if (o->work)
-        TRY(o->coll->ops->all_gather(o->coll, a->g, sizeof *a->g, o->work));
+    if (o->shard.work)
+        TRY(o->coll->ops->all_gather(o->coll, a->g, sizeof *a->g, o->shard.work));
     TRY(optim_update(o, OPT_UPDATE_MUON, &matrices));
     return optim_beside_update(o, &others);
 }

@@ -23,7 +23,7 @@ static enum err step(struct optim *o, const struct dev_optim *a, int64_t step)
         return o->method->step(o, a);
     own.k.ranks = (float)o->coll->size;
     TRY(optim_reduce(o, OPT_REDUCE_MOMENTUM, &own));
-    TRY(squeeze_mean(&o->squeeze,
+    TRY(squeeze_mean(&o->kept->squeeze,
                      &(struct squeeze_args){.x = a->m, .mask = a->v, .stop = a->gscale}));
     return optim_update(o, OPT_UPDATE_FROZEN, a);
 }

@@ -23,7 +23,7 @@ static const double ratio_decay = 0.9, factor_min = 0.5, factor_max = 4.0, facto
 
 static float *number(struct optim *o, enum number which)
 {
-    return o->kept.host + (size_t)which * o->part_count;
+    return o->kept->host + (size_t)which * o->parts.count;
 }
 
 static size_t numbers(size_t parts)
@@ -39,8 +39,8 @@ static bool sums(const struct settings *s, int64_t step)
 /* The part's ratio of this step, from squares of x and of LAMB's direction. */
 static double ratio_of(const struct optim *o, size_t part, double p2, double u2)
 {
-    struct opt_scalars k = o->kept.scalars;
-    k.trust = o->groups_host[part].trust;
+    struct opt_scalars k = o->kept->scalars;
+    k.trust = o->buffers.groups_host[part].trust;
     return (double)opt_trust(&k, p2, u2);
 }
 
@@ -48,8 +48,8 @@ static enum err warm_up(struct optim *o, const struct dev_optim *a)
 {
     TRY(optim_reduce(o, OPT_REDUCE_LAMB, a));
     TRY(compress_read_sums(o));
-    for (size_t i = 0; i < o->part_count; i++) {
-        double c = ratio_of(o, i, o->kept.sums[i], o->kept.sums[o->part_count + i]);
+    for (size_t i = 0; i < o->parts.count; i++) {
+        double c = ratio_of(o, i, o->kept->sums[i], o->kept->sums[o->parts.count + i]);
         float *mean = &number(o, NUMBER_RATIO)[i];
         if (c != 1)
             *mean = (float)(ratio_decay * (double)*mean + (1 - ratio_decay) * c);
@@ -63,14 +63,14 @@ static enum err freeze(struct optim *o, const struct dev_optim *a)
     double mean = 0;
     TRY(optim_reduce(o, OPT_REDUCE_MOMENT, a));
     TRY(compress_read_sums(o));
-    for (size_t i = 0; i < o->part_count; i++)
-        mean += sqrt(o->kept.sums[i] / (double)o->parts[i].count) / (double)o->part_count;
-    for (size_t i = 0; i < o->part_count; i++) {
-        double rms = sqrt(o->kept.sums[i] / (double)o->parts[i].count);
+    for (size_t i = 0; i < o->parts.count; i++)
+        mean += sqrt(o->kept->sums[i] / (double)o->parts.list[i].count) / (double)o->parts.count;
+    for (size_t i = 0; i < o->parts.count; i++) {
+        double rms = sqrt(o->kept->sums[i] / (double)o->parts.list[i].count);
         number(o, NUMBER_SCALE)[i] = rms > 0 ? (float)(mean / rms) : 1.0f;
         number(o, NUMBER_FACTOR)[i] = 1;
     }
-    o->dev->ops->copy(o->dev, o->kept.slab, a->v, o->table->elements * sizeof *a->v);
+    o->dev->ops->copy(o->dev, o->kept->slab, a->v, o->table->elements * sizeof *a->v);
     return dev_sync(o->dev);
 }
 
@@ -96,14 +96,14 @@ static enum err moderate(struct optim *o)
 {
     TRY(compress_read_sums(o));
     TRY(compress_wait_groups(o));
-    for (size_t i = 0; i < o->part_count; i++) {
-        double decay = (double)(o->groups_host[i].decay * o->kept.scalars.weight_decay);
+    for (size_t i = 0; i < o->parts.count; i++) {
+        double decay = (double)(o->buffers.groups_host[i].decay * o->kept->scalars.weight_decay);
         float *last = &number(o, NUMBER_FACTOR)[i], mean = number(o, NUMBER_RATIO)[i];
-        *last = (float)factor_of((double)o->kept.ratios_host[i], o->kept.sums[i],
-                                 o->kept.sums[o->part_count + i], decay, (double)*last);
-        bool beside = optim_beside(o->settings, o->parts[i].tensor);
-        o->groups_host[i].lr =
-            beside ? o->kept.rates[i] : o->kept.rates[i] * (mean > 0 ? mean : 1) * *last;
+        *last = (float)factor_of((double)o->kept->ratios_host[i], o->kept->sums[i],
+                                 o->kept->sums[o->parts.count + i], decay, (double)*last);
+        bool beside = optim_beside(o->settings, o->parts.list[i].tensor);
+        o->buffers.groups_host[i].lr =
+            beside ? o->kept->rates[i] : o->kept->rates[i] * (mean > 0 ? mean : 1) * *last;
     }
     compress_put_groups(o);
     return ERR_OK;
@@ -113,15 +113,15 @@ static enum err step(struct optim *o, const struct dev_optim *a, int64_t step)
 {
     struct dev_optim own = *a, fresh = *a;
     float *grads = (float *)(uintptr_t)a->g;
-    o->kept.scalars = a->k;
+    o->kept->scalars = a->k;
     if (sums(o->settings, step))
         return warm_up(o, a);
     if (step == compress_freeze_steps(o->settings))
         TRY(freeze(o, a));
     TRY(compress_wait_groups(o));
-    for (size_t i = 0; i < o->part_count; i++) {
-        o->kept.rates[i] = o->groups_host[i].lr;
-        o->groups_host[i].lr = number(o, NUMBER_SCALE)[i];
+    for (size_t i = 0; i < o->parts.count; i++) {
+        o->kept->rates[i] = o->buffers.groups_host[i].lr;
+        o->buffers.groups_host[i].lr = number(o, NUMBER_SCALE)[i];
     }
     compress_put_groups(o);
     own.k.lr = fresh.k.lr = 1;
@@ -129,17 +129,17 @@ static enum err step(struct optim *o, const struct dev_optim *a, int64_t step)
     own.p = a->m;
     own.m = grads;
     TRY(optim_reduce(o, OPT_REDUCE_SCALED, &own));
-    TRY(squeeze_mean(&o->squeeze,
+    TRY(squeeze_mean(&o->kept->squeeze,
                      &(struct squeeze_args){.x = grads, .mask = a->v, .stop = a->gscale}));
-    fresh.v = o->kept.slab;
+    fresh.v = o->kept->slab;
     TRY(optim_reduce(o, OPT_REDUCE_UNSCALED, &fresh));
     TRY(optim_reduce(o, OPT_REDUCE_DIRECTIONS, a));
-    o->dev->ops->range_moments(o->dev, o->kept.ratios,
+    o->dev->ops->range_moments(o->dev, o->kept->ratios,
                                &(struct dev_moments){.v = a->v,
-                                                     .fresh = o->kept.slab,
+                                                     .fresh = o->kept->slab,
                                                      .eps = a->k.eps,
-                                                     .ranges = o->kept.ranges,
-                                                     .n = o->part_count});
+                                                     .ranges = o->kept->ranges,
+                                                     .n = o->parts.count});
     TRY(moderate(o));
     return optim_update(o, OPT_UPDATE_FROZEN, a);
 }

@@ -169,29 +169,30 @@ static enum err cut_shards(struct optim *o, const struct table *t, struct arena 
     bool shared = shards_of(o->settings, c->size) > 1,
          summed = o->settings->train_modules == 1; /* else a rank has its modules' gradients only */
     size_t *offsets;
-    o->end = t->elements;
+    o->shard.end = t->elements;
     if (c->size == 1 || !(shared || (o->method->flop && summed)))
         return ERR_OK;
     TRY_ALLOC(offsets = arena_array(perm, (size_t)c->size + 1, sizeof *offsets));
     for (int r = 0; r <= c->size; r++)
         offsets[r] = optim_shard(o->settings, t, r, c->size);
-    *(shared ? &o->offsets : &o->work) = offsets;
+    *(shared ? &o->shard.offsets : &o->shard.work) = offsets;
     if (!shared)
         return ERR_OK;
-    o->begin = o->offsets[c->rank];
-    o->end = o->offsets[c->rank + 1];
+    o->shard.begin = o->shard.offsets[c->rank];
+    o->shard.end = o->shard.offsets[c->rank + 1];
     return ERR_OK;
 }
 
 static enum err list_parts(struct optim *o, const struct table *t, struct arena *perm)
 {
-    TRY_ALLOC(o->parts = arena_array(perm, TABLE_PROJECTIONS_MAX * t->count, sizeof *o->parts));
+    TRY_ALLOC(o->parts.list =
+                  arena_array(perm, TABLE_PROJECTIONS_MAX * t->count, sizeof *o->parts.list));
     for (size_t i = 0; i < t->count; i++) {
         const struct tensor *x = &t->tensors[i];
         size_t elements[TABLE_PROJECTIONS_MAX], offset = x->offset,
                                                 n = optim_parts(o->settings, x, elements);
         for (size_t k = 0; k < n; offset += elements[k++])
-            o->parts[o->part_count++] = (struct optim_part){x, offset, elements[k]};
+            o->parts.list[o->parts.count++] = (struct optim_part){x, offset, elements[k]};
     }
     return ERR_OK;
 }
@@ -200,18 +201,21 @@ static enum err list_parts(struct optim *o, const struct table *t, struct arena 
 static enum err cut_ranges(struct optim *o, const struct table *t, struct arena *perm)
 {
     TRY(list_parts(o, t, perm));
-    TRY_ALLOC(o->ranges = arena_array(perm, o->part_count, sizeof *o->ranges));
-    TRY_ALLOC(o->more_at = arena_array(perm, o->part_count, sizeof *o->more_at));
-    for (size_t i = 0; i < o->part_count; i++) {
-        const struct optim_part *x = &o->parts[i];
-        size_t from = x->offset > o->begin ? x->offset : o->begin, to = x->offset + x->count;
-        to = to < o->end ? to : o->end;
+    TRY_ALLOC(o->parts.ranges = arena_array(perm, o->parts.count, sizeof *o->parts.ranges));
+    TRY_ALLOC(o->parts.more_at = arena_array(perm, o->parts.count, sizeof *o->parts.more_at));
+    for (size_t i = 0; i < o->parts.count; i++) {
+        const struct optim_part *x = &o->parts.list[i];
+        size_t from = x->offset > o->shard.begin ? x->offset : o->shard.begin,
+               to = x->offset + x->count;
+        to = to < o->shard.end ? to : o->shard.end;
         if (from >= to)
             continue;
-        if (o->range_count == 0)
-            o->first_part = i;
-        o->more_at[o->range_count] = more_of(o->method, t, o->begin, x->tensor->offset);
-        o->ranges[o->range_count++] = (struct dev_range){from - o->begin, to - from};
+        if (o->parts.range_count == 0)
+            o->parts.first = i;
+        o->parts.more_at[o->parts.range_count] =
+            more_of(o->method, t, o->shard.begin, x->tensor->offset);
+        o->parts.ranges[o->parts.range_count++] =
+            (struct dev_range){from - o->shard.begin, to - from};
     }
     return ERR_OK;
 }
@@ -224,7 +228,7 @@ static enum err cut_more(struct optim *o, const struct table *t, size_t **offset
     ASSERT(o->method->whole); /* a part of a tensor has no part of its further state */
     TRY_ALLOC(*offsets = arena_array(perm, (size_t)o->coll->size + 1, sizeof **offsets));
     for (int r = 0; r <= o->coll->size; r++)
-        (*offsets)[r] = more_of(o->method, t, 0, o->offsets[r]);
+        (*offsets)[r] = more_of(o->method, t, 0, o->shard.offsets[r]);
     return ERR_OK;
 }
 
@@ -234,7 +238,7 @@ static enum err take_state(struct optim *o, const struct table *t, struct arena 
     optim_describe(o->state, o->method, t);
     for (int i = 0; i < OPTIM_STATES; i++) {
         struct optim_state *x = &o->state[i];
-        size_t *offsets = o->offsets;
+        size_t *offsets = o->shard.offsets;
         ASSERT(x->elements <= t->elements); /* shards pass through the slab of gradients */
         if (x->elements && offsets) {
             if (i == OPTIM_MORE)
@@ -251,18 +255,19 @@ static enum err take_state(struct optim *o, const struct table *t, struct arena 
 static enum err take_slabs(struct optim *o, const struct table *t, struct arena *perm)
 {
     TRY(take_state(o, t, perm));
-    TRY(dev_alloc(o->dev, (void **)&o->gscale, sizeof *o->gscale));
-    TRY(dev_alloc(o->dev, (void **)&o->stats, STEP_STATS * sizeof *o->stats));
-    TRY(dev_alloc(o->dev, (void **)&o->sums,
-                  o->method->sums ? OPT_SUMS * o->part_count * sizeof *o->sums : 0));
-    TRY(dev_alloc(o->dev, &o->workspace, optim_workspace(o->settings, t, o->dev->model_type)));
-    size_t bytes = (o->range_count + !o->range_count) * sizeof *o->groups;
-    TRY(dev_alloc(o->dev, (void **)&o->groups, bytes));
-    TRY(o->dev->ops->host_alloc(o->dev, (void **)&o->groups_host, bytes));
+    TRY(dev_alloc(o->dev, (void **)&o->buffers.gscale, sizeof *o->buffers.gscale));
+    TRY(dev_alloc(o->dev, (void **)&o->buffers.stats, STEP_STATS * sizeof *o->buffers.stats));
+    TRY(dev_alloc(o->dev, (void **)&o->buffers.sums,
+                  o->method->sums ? OPT_SUMS * o->parts.count * sizeof *o->buffers.sums : 0));
+    TRY(dev_alloc(o->dev, &o->buffers.workspace,
+                  optim_workspace(o->settings, t, o->dev->model_type)));
+    size_t bytes = (o->parts.range_count + !o->parts.range_count) * sizeof *o->buffers.groups;
+    TRY(dev_alloc(o->dev, (void **)&o->buffers.groups, bytes));
+    TRY(o->dev->ops->host_alloc(o->dev, (void **)&o->buffers.groups_host, bytes));
     if (o->method->matrices)
         TRY(optim_matrices_open(o, perm));
-    o->event = dev_events(o->dev, 1);
-    TRY_ALLOC(o->updates = arena_array(perm, t->count, sizeof *o->updates));
+    o->buffers.event = dev_events(o->dev, 1);
+    TRY_ALLOC(o->learned.updates = arena_array(perm, t->count, sizeof *o->learned.updates));
     return ERR_OK;
 }
 
@@ -277,12 +282,16 @@ static enum err open_optim(struct optim *o, const struct table *t, struct arena 
 enum err optim_open(struct optim *o, struct dev *d, struct coll *c, const struct settings *s,
                     const struct table *t, struct arena *perm)
 {
+    *o = (struct optim){.dev = NULL};
+    struct compress_kept *kept = arena_alloc(perm, sizeof *kept);
+    TRY_ALLOC(kept);
     *o = (struct optim){.dev = d,
                         .coll = c,
                         .settings = s,
                         .method = optim_method_of(s),
                         .table = t,
-                        .compress = compress_of(s)};
+                        .compress = compress_of(s),
+                        .kept = kept};
     enum err e = open_optim(o, t, perm);
     if (e)
         optim_close(o);
@@ -296,55 +305,55 @@ void optim_close(struct optim *o)
     compress_close(o);
     for (int i = 0; i < OPTIM_STATES; i++)
         dev_free(o->dev, o->state[i].shard);
-    dev_free(o->dev, o->gscale);
-    dev_free(o->dev, o->stats);
-    dev_free(o->dev, o->sums);
-    dev_free(o->dev, o->workspace);
-    dev_free(o->dev, o->groups);
-    if (o->groups_host)
-        o->dev->ops->host_free(o->dev, o->groups_host);
+    dev_free(o->dev, o->buffers.gscale);
+    dev_free(o->dev, o->buffers.stats);
+    dev_free(o->dev, o->buffers.sums);
+    dev_free(o->dev, o->buffers.workspace);
+    dev_free(o->dev, o->buffers.groups);
+    if (o->buffers.groups_host)
+        o->dev->ops->host_free(o->dev, o->buffers.groups_host);
     *o = (struct optim){0};
 }
 
 /* ---- step ---- */
-/* After these, o->updates are those of steps 0 .. step - 1: one step more than last time, or all of
- * them in a run that goes on from a checkpoint. */
+/* After these, the updates are those of steps 0 .. step - 1: one step more than last time, or all
+ * of them in a run that goes on from a checkpoint. */
 static void count_updates(struct optim *o, int64_t step)
 {
-    if (o->counted > step)
-        memset(o->updates, 0, o->table->count * sizeof *o->updates);
-    o->counted = o->counted > step ? 0 : o->counted;
+    if (o->learned.counted > step)
+        memset(o->learned.updates, 0, o->table->count * sizeof *o->learned.updates);
+    o->learned.counted = o->learned.counted > step ? 0 : o->learned.counted;
     for (size_t i = 0; i < o->table->count; i++)
-        o->updates[i] += depth_updates(o->settings, (uint64_t)o->counted, (uint64_t)step,
-                                       o->table->tensors[i].layer);
-    o->counted = step;
+        o->learned.updates[i] += depth_updates(o->settings, (uint64_t)o->learned.counted,
+                                               (uint64_t)step, o->table->tensors[i].layer);
+    o->learned.counted = step;
 }
 
 /* Steps below `step` that a tensor missed while its first gradient was under way. */
 static int64_t missed(const struct optim *o, size_t tensor, int64_t step)
 {
-    int64_t behind = o->delays ? step - o->delayed_from : 0,
-            delay = o->delays && o->delays[tensor] > 0 ? o->delays[tensor] : 0;
+    int64_t behind = o->delays.steps ? step - o->delays.from : 0,
+            delay = o->delays.steps && o->delays.steps[tensor] > 0 ? o->delays.steps[tensor] : 0;
     return behind <= 0 ? 0 : behind < delay ? behind : delay;
 }
 
 /* Whether this rank has a gradient of a tensor in a step. */
 static bool has_gradient(const struct optim *o, size_t tensor, int64_t step)
 {
-    if (!o->delays)
+    if (!o->delays.steps)
         return true;
-    return o->delays[tensor] != OPTIM_ELSEWHERE &&
+    return o->delays.steps[tensor] != OPTIM_ELSEWHERE &&
            missed(o, tensor, step + 1) == missed(o, tensor, step);
 }
 
-/* What the step does with a part; o->updates is counted. */
+/* What the step does with a part; the updates are counted. */
 static struct opt_group group_of(const struct optim *o, const struct optim_part *part, int64_t step)
 {
     const struct settings *s = o->settings;
     const struct tensor *x = part->tensor;
     struct opt_group group = table_group(x);
     size_t i = (size_t)(x - o->table->tensors);
-    double t = (double)((int64_t)o->updates[i] - missed(o, i, step) + 1),
+    double t = (double)((int64_t)o->learned.updates[i] - missed(o, i, step) + 1),
            t2 = (double)compress_second(s, (int64_t)t);
     if (s->train_bias_correction) {
         group.inverse1 = 1.0f / (float)(1.0 - pow(s->train_beta1, t));
@@ -361,11 +370,12 @@ static enum err put_groups(struct optim *o, int64_t step)
 {
     struct dev *d = o->dev;
     count_updates(o, step);
-    TRY(d->ops->event_wait(d, o->event));
-    for (size_t i = 0; i < o->range_count; i++)
-        o->groups_host[i] = group_of(o, &o->parts[o->first_part + i], step);
-    d->ops->copy_async(d, o->groups, o->groups_host, o->range_count * sizeof *o->groups);
-    d->ops->event_record(d, o->event);
+    TRY(d->ops->event_wait(d, o->buffers.event));
+    for (size_t i = 0; i < o->parts.range_count; i++)
+        o->buffers.groups_host[i] = group_of(o, &o->parts.list[o->parts.first + i], step);
+    d->ops->copy_async(d, o->buffers.groups, o->buffers.groups_host,
+                       o->parts.range_count * sizeof *o->buffers.groups);
+    d->ops->event_record(d, o->buffers.event);
     return ERR_OK;
 }
 
@@ -391,18 +401,18 @@ static struct opt_scalars scalars_of(const struct settings *s, int64_t step)
 static struct dev_optim arguments(const struct optim *o, const struct optim_slabs *x, int64_t step)
 {
     return (struct dev_optim){
-        .p = x->params + o->begin,
+        .p = x->params + o->shard.begin,
         .m = o->state[OPTIM_FIRST].shard,
         .v = o->state[OPTIM_SECOND].shard,
-        .g = x->grads + o->begin,
-        .model = x->copy ? x->copy + o->begin : NULL,
-        .gscale = o->gscale,
+        .g = x->grads + o->shard.begin,
+        .model = x->copy ? x->copy + o->shard.begin : NULL,
+        .gscale = o->buffers.gscale,
         .k = scalars_of(o->settings, step),
-        .ranges = o->ranges,
-        .groups = o->groups,
-        .n = o->range_count,
-        .sums = o->sums ? o->sums + o->first_part : NULL,
-        .sums_stride = o->part_count,
+        .ranges = o->parts.ranges,
+        .groups = o->buffers.groups,
+        .n = o->parts.range_count,
+        .sums = o->buffers.sums ? o->buffers.sums + o->parts.first : NULL,
+        .sums_stride = o->parts.count,
         .matrices = o->matrices.list,
         .tiles = o->matrices.all.tiles,
         .longest = o->matrices.all.longest,
@@ -418,17 +428,17 @@ static struct dev_optim arguments(const struct optim *o, const struct optim_slab
 static enum err clip(struct optim *o, const float *grads, int64_t step)
 {
     struct dev *d = o->dev;
-    double *stats = o->stats;
-    bool parts = o->offsets || o->delays || compress_local(o->settings, step);
+    double *stats = o->buffers.stats;
+    bool parts = o->shard.offsets || o->delays.steps || compress_local(o->settings, step);
     const struct dev_clip a = {.sumsq = stats + STEP_SQUARE,
                                .loss = stats + STEP_LOSS,
                                .targets = stats + STEP_TARGETS,
                                .max_norm = o->settings->train_clip_per == TRAIN_CLIP_PER_MODEL
                                                ? (float)o->settings->train_clip
                                                : 0};
-    d->ops->sumsq(d, stats + STEP_SQUARE, grads + o->begin, o->end - o->begin);
+    d->ops->sumsq(d, stats + STEP_SQUARE, grads + o->shard.begin, o->shard.end - o->shard.begin);
     TRY(o->coll->ops->all_reduce(o->coll, stats, parts ? STEP_STATS : STEP_SQUARE));
-    d->ops->clip_scale(d, o->gscale, &a);
+    d->ops->clip_scale(d, o->buffers.gscale, &a);
     return ERR_OK;
 }
 
@@ -443,12 +453,12 @@ static const struct {
 enum err optim_reduce(struct optim *o, enum opt_reduce rule, const struct dev_optim *a)
 {
     struct dev *d = o->dev;
-    double *sums = o->sums + columns[rule].first * o->part_count;
-    size_t count = columns[rule].count * o->part_count;
-    if (o->offsets)
+    double *sums = o->buffers.sums + columns[rule].first * o->parts.count;
+    size_t count = columns[rule].count * o->parts.count;
+    if (o->shard.offsets)
         d->ops->zero(d, sums, count * sizeof *sums);
     d->ops->range_reduce(d, rule, a);
-    return o->offsets ? o->coll->ops->all_reduce(o->coll, sums, count) : ERR_OK;
+    return o->shard.offsets ? o->coll->ops->all_reduce(o->coll, sums, count) : ERR_OK;
 }
 
 enum err optim_update(struct optim *o, enum opt_update rule, const struct dev_optim *a)
@@ -459,11 +469,11 @@ enum err optim_update(struct optim *o, enum opt_update rule, const struct dev_op
 
 void optim_forget(struct optim *o, size_t from, size_t count)
 {
-    size_t to = from + count < o->end ? from + count : o->end;
-    from = from > o->begin ? from : o->begin;
+    size_t to = from + count < o->shard.end ? from + count : o->shard.end;
+    from = from > o->shard.begin ? from : o->shard.begin;
     for (int i = 0; i < OPTIM_MORE; i++)
         if (o->state[i].elements && from < to)
-            o->dev->ops->zero(o->dev, o->state[i].shard + (from - o->begin),
+            o->dev->ops->zero(o->dev, o->state[i].shard + (from - o->shard.begin),
                               (to - from) * sizeof *o->state[i].shard);
 }
 
@@ -486,10 +496,11 @@ enum err optim_step(struct optim *o, struct model *m, int64_t step)
                                   copies ? (uint16_t *)model_params_bf16(m) : NULL};
     TRY(optim_step_slabs(o, &x, step));
     model_set_step(m, step + 1);
-    if (o->offsets)
-        TRY(o->coll->ops->all_gather(o->coll, params, sizeof(float), o->offsets));
+    if (o->shard.offsets)
+        TRY(o->coll->ops->all_gather(o->coll, params, sizeof(float), o->shard.offsets));
     model_scatter(m, all, true);
-    if (o->offsets || model_rounds_stochastically(m)) /* else the update has written the copy */
+    if (o->shard.offsets ||
+        model_rounds_stochastically(m)) /* else the update has written the copy */
         model_params_changed(m);
     return ERR_OK;
 }

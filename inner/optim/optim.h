@@ -49,42 +49,56 @@ struct optim_matrices {      /* of methods with `matrices`; on the device */
     float *partial, *lines; /* in `workspace`; lines may be further state */
 };
 
-struct optim {
-    struct dev *dev;
-    struct coll *coll;
-    const struct optim_method *method;
-    struct optim_state state[OPTIM_STATES];
-    struct optim_part *parts; /* (part_count) of the table, in order */
-    double
-        *sums; /* device: (OPT_SUMS, part_count), this rank's, then all ranks'; NULL: not needed */
-    float *gscale;            /* device: scale of the gradient */
-    double *stats;            /* device: (STEP_STATS) */
-    struct dev_range *ranges; /* of parts from first_part on, or of their pieces here */
-    size_t range_count, first_part, part_count;
-    size_t *more_at; /* (range_count) where further state begins in its shard, of the
-                        range's tensor */
+struct optim_parts {          /* of the slab, and what a step goes over */
+    struct optim_part *list;  /* (count) of the table, in order */
+    struct dev_range *ranges; /* of parts from `first` on, or of their pieces here */
+    size_t count, range_count, first;
+    size_t *more_at; /* (range_count) where further state begins in its shard, of the range's
+                        tensor */
+};
+struct optim_buffers {
+    double *sums;    /* device: (OPT_SUMS, parts), this rank's, then all ranks'; NULL: not needed */
+    float *gscale;   /* device: scale of the gradient */
+    double *stats;   /* device: (STEP_STATS) */
     void *workspace; /* device, of the method */
-    struct optim_matrices matrices;
-    struct opt_group *groups;      /* device, (range_count): of the running step */
+    struct opt_group *groups;      /* device, (ranges): of the running step */
     struct opt_group *groups_host; /* pinned; the host may write it after `event` */
     unsigned event;
+};
+struct optim_shard {
+    size_t begin, end; /* of the slab: what this rank updates */
+    size_t *offsets;   /* (ranks + 1) all ranks' shards; NULL: every rank updates everything */
+    size_t *work; /* (ranks + 1) without shards: of the slab, whose products each rank computes;
+                     NULL: there are none, or one rank */
+};
+struct optim_learned {
     uint64_t
         *updates; /* (tensors of the table) steps of 0 .. counted in which the tensor learned */
     int64_t counted;
-    const struct table *table;
-    size_t begin, end; /* of the slab: what this rank updates */
-    size_t *offsets;   /* (ranks + 1) all ranks' shards; NULL: every rank updates everything */
-    /* (tensors of the table) steps from delayed_from on in which a tensor does not learn, because
-     * its gradient is not there yet (inner/methods/pipeline.h); NULL: none. The gradients of a
-     * tensor that is OPTIM_ELSEWHERE are another rank's, which updates it. */
-    const int64_t *delays;
-    int64_t delayed_from;
-    size_t *work; /* (ranks + 1) without shards: of the slab, whose products each rank computes;
-                     NULL: there are none, or one rank */
+};
+/* (tensors of the table) steps from `from` on in which a tensor does not learn, because its
+ * gradient is not there yet (inner/methods/pipeline.h, which sets them); NULL: none. The gradients
+ * of a tensor that is OPTIM_ELSEWHERE are another rank's, which updates it. */
+struct optim_delays {
+    const int64_t *steps;
+    int64_t from;
+};
+
+struct optim { /* written by optim.c, but for matrices (matrices.c), delays, together (train.c) */
+    struct dev *dev;
+    struct coll *coll;
+    const struct optim_method *method;
     const struct settings *settings;
+    const struct table *table;
+    struct optim_state state[OPTIM_STATES];
+    struct optim_parts parts;
+    struct optim_buffers buffers;
+    struct optim_shard shard;
+    struct optim_learned learned;
+    struct optim_matrices matrices;
+    struct optim_delays delays;
     const struct compress_method *compress; /* NULL: train.compress = none */
-    struct squeeze squeeze;                 /* of compress */
-    struct compress_kept kept;              /* of compress */
+    struct compress_kept *kept;             /* of compress; all 0 without */
     bool together; /* by the caller: the ranks' parameters must be equal behind the next step */
 };
 
@@ -125,9 +139,9 @@ void optim_masters_round(struct optim *o, const struct optim_slabs *x, int64_t s
  * further state is 0 already. */
 void optim_forget(struct optim *o, size_t from, size_t count);
 /* One update with the gradients in the model's slab: sums over targets, and over the ranks, of this
- * rank's shard at least. step counts from 0. On entry o->stats holds this rank's sum of losses,
- * their number and its stop request (0 or 1); on return their sums over the ranks, and the sum of
- * squares of the gradients before clipping. If loss or norm is not finite the device changes
+ * rank's shard at least. step counts from 0. On entry o->buffers.stats holds this rank's sum of
+ * losses, their number and its stop request (0 or 1); on return their sums over the ranks, and the
+ * sum of squares of the gradients before clipping. If loss or norm is not finite the device changes
  * nothing; the caller reads the statistics before the next update and reports it. The host does not
  * wait. All ranks call. */
 enum err optim_step(struct optim *o, struct model *m, int64_t step) MUST;

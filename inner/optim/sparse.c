@@ -19,7 +19,7 @@ struct chunk_norm {
     double norm;
     size_t chunk;
 };
-struct sparse {                 /* in o->kept.work */
+struct sparse {                 /* in o->kept->work */
     double *norms, *norms_host; /* (chunks) device, host */
     struct chunk_norm *order;   /* (chunks) */
     struct dev_range *chosen;   /* (k), rising */
@@ -54,7 +54,7 @@ static size_t plan(const struct settings *s, const struct table *t, int ranks)
 static enum err open_sparse(struct optim *o, const struct table *t, struct arena *perm)
 {
     struct sparse *x;
-    struct compress_kept *kept = &o->kept;
+    struct compress_kept *kept = o->kept;
     TRY_ALLOC(kept->work = x = arena_alloc(perm, sizeof *x));
     x->chunks = chunks_of(t->elements);
     x->k = chosen_of(o->settings, x->chunks);
@@ -121,7 +121,7 @@ static void put_chosen(struct optim *o, const struct sparse *x, float *slab)
 static void add_residual(struct optim *o, float *grads)
 {
     struct dev *d = o->dev;
-    float *residual = o->kept.own[0], *momentum = o->kept.own[1];
+    float *residual = o->kept->own[0], *momentum = o->kept->own[1];
     size_t n = o->table->elements;
     if (momentum) {
         d->ops->scale(d, momentum, (float)o->settings->train_sparse_momentum, n);
@@ -135,7 +135,7 @@ static void add_residual(struct optim *o, float *grads)
 static enum err reduce(struct optim *o, float *grads)
 {
     struct dev *d = o->dev;
-    struct sparse *x = o->kept.work;
+    struct sparse *x = o->kept->work;
     const struct coll_ops *ops = o->coll->ops;
     size_t bytes = o->table->elements * sizeof *grads, count = 0;
     add_residual(o, grads);
@@ -144,15 +144,15 @@ static enum err reduce(struct optim *o, float *grads)
     for (size_t i = 0; i < x->k; i++)
         count += x->chosen[i].count;
     d->ops->gather_ranges(d, x->sent, grads, x->chosen, x->k);
-    if (o->kept.own[0])
-        d->ops->copy(d, o->kept.own[0], grads, bytes);
+    if (o->kept->own[0])
+        d->ops->copy(d, o->kept->own[0], grads, bytes);
     TRY(ops->reduce_begin(o->coll, x->sent, DTYPE_F32, count, COLL_ALL));
     TRY(ops->reduce_wait(o->coll));
     d->ops->zero(d, grads, bytes);
     put_chosen(o, x, grads);
     d->ops->zero(d, x->sent, count * sizeof *x->sent);
-    put_chosen(o, x, o->kept.own[0]);
-    put_chosen(o, x, o->kept.own[1]);
+    put_chosen(o, x, o->kept->own[0]);
+    put_chosen(o, x, o->kept->own[1]);
     return ERR_OK;
 }
 

@@ -23,7 +23,7 @@
 #include <math.h>
 #include "inner/optim/optim.h"
 
-struct zeroone {  /* in o->kept.work: of the local steps since the last sum */
+struct zeroone {  /* in o->kept->work: of the local steps since the last sum */
     float *start; /* device, (elements): the parameters before them */
     float *mean;  /* device, (elements): of their first moments */
     double lr;    /* sum */
@@ -84,10 +84,10 @@ static enum err open_zeroone(struct optim *o, const struct table *t, struct aren
 {
     struct zeroone *z;
     TRY(compress_open_signs(o, t, perm));
-    TRY_ALLOC(o->kept.work = z = arena_alloc(perm, sizeof *z));
+    TRY_ALLOC(o->kept->work = z = arena_alloc(perm, sizeof *z));
     for (int i = 0; i < 2; i++)
-        TRY(dev_alloc(o->dev, &o->kept.buffers[i], t->elements * sizeof(float)));
-    *z = (struct zeroone){.start = o->kept.buffers[0], .mean = o->kept.buffers[1]};
+        TRY(dev_alloc(o->dev, &o->kept->buffers[i], t->elements * sizeof(float)));
+    *z = (struct zeroone){.start = o->kept->buffers[0], .mean = o->kept->buffers[1]};
     return ERR_OK;
 }
 
@@ -101,7 +101,7 @@ static enum err between_full_sums(struct optim *o, const struct dev_optim *a)
     own.k.ranks = (float)o->coll->size;
     own.m = grads; /* the gradient, times gscale */
     TRY(optim_reduce(o, OPT_REDUCE_SCALED, &own));
-    TRY(squeeze_mean(&o->squeeze,
+    TRY(squeeze_mean(&o->kept->squeeze,
                      &(struct squeeze_args){.x = grads, .mask = a->v, .stop = a->gscale}));
     return optim_update(o, OPT_UPDATE_SUMMED, a);
 }
@@ -109,35 +109,35 @@ static enum err between_full_sums(struct optim *o, const struct dev_optim *a)
 /* The steps since the last sum as one step of all ranks. */
 static enum err synchronise(struct optim *o, const struct dev_optim *a)
 {
-    struct zeroone *z = o->kept.work;
+    struct zeroone *z = o->kept->work;
     struct dev_optim all = *a;
-    float *last = o->kept.host;
+    float *last = o->kept->host;
     if (*last > 0 && z->moved > 0)
-        squeeze_rescale(&o->squeeze, *last / (float)z->moved);
+        squeeze_rescale(&o->kept->squeeze, *last / (float)z->moved);
     *last = (float)z->moved;
     all.g = z->mean;
     TRY(optim_reduce(o, OPT_REDUCE_MEAN, &all));
-    TRY(squeeze_mean(&o->squeeze,
+    TRY(squeeze_mean(&o->kept->squeeze,
                      &(struct squeeze_args){.x = a->m, .mask = a->v, .stop = a->gscale}));
     TRY(compress_wait_groups(o));
-    for (size_t i = 0; i < o->range_count && z->lr > (double)a->k.lr; i++)
-        o->groups_host[i].inverse1 = (float)(z->moved / z->lr);
+    for (size_t i = 0; i < o->parts.range_count && z->lr > (double)a->k.lr; i++)
+        o->buffers.groups_host[i].inverse1 = (float)(z->moved / z->lr);
     compress_put_groups(o);
     all.g = z->start;
     all.k.lr = (float)z->lr;
     z->lr = z->moved = 0;
-    o->kept.apart = false;
+    o->kept->apart = false;
     return optim_update(o, OPT_UPDATE_RESTORED, &all);
 }
 
 static enum err local_step(struct optim *o, const struct dev_optim *a, int64_t step)
 {
-    struct zeroone *z = o->kept.work;
+    struct zeroone *z = o->kept->work;
     struct dev_optim own = *a;
-    double moved = (double)a->k.lr * (double)o->groups_host[0].inverse1;
+    double moved = (double)a->k.lr * (double)o->buffers.groups_host[0].inverse1;
     if (step == compress_freeze_steps(o->settings))
-        squeeze_forget(&o->squeeze);
-    if (!o->kept.apart) {
+        squeeze_forget(&o->kept->squeeze);
+    if (!o->kept->apart) {
         o->dev->ops->copy(o->dev, z->start, a->p, o->table->elements * sizeof *a->p);
         o->dev->ops->zero(o->dev, z->mean, o->table->elements * sizeof *z->mean);
     }
@@ -152,7 +152,7 @@ static enum err local_step(struct optim *o, const struct dev_optim *a, int64_t s
         return synchronise(o, a);
     own = *a;
     own.k.weight_decay = 0;
-    o->kept.apart = true;
+    o->kept->apart = true;
     return optim_update(o, OPT_UPDATE_FROZEN, &own);
 }
 

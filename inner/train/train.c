@@ -333,7 +333,8 @@ static enum err step_begin(struct train *t, struct step_targets *targets)
     record(t, EVENT_BEGIN);
     methods_begin(&t->methods, t->step);
     model_grads_zero(t->model);
-    t->dev->ops->zero(t->dev, t->optim->stats, STEP_STATS * sizeof *t->optim->stats);
+    t->dev->ops->zero(t->dev, t->optim->buffers.stats,
+                      STEP_STATS * sizeof *t->optim->buffers.stats);
     profile_record(t->running.tune->profile, PROFILE_UPLOAD);
     TRY(t->division.how->backward(t, targets));
     record(t, EVENT_BACKWARD);
@@ -370,11 +371,11 @@ static enum err step_end(struct train *t, const struct train_hook *hook,
     t->running.flags[STEP_SEQUENCES - STEP_TARGETS] = (double)targets->sequences;
     t->running.flags[STEP_TOKENS - STEP_TARGETS] = (double)targets->tokens;
     t->running.flags[STEP_STOP - STEP_TARGETS] = t->given.stop && *t->given.stop;
-    ops->copy_async(t->dev, t->optim->stats + STEP_TARGETS, t->running.flags,
+    ops->copy_async(t->dev, t->optim->buffers.stats + STEP_TARGETS, t->running.flags,
                     STEP_FLAGS * sizeof *t->running.flags);
     t->optim->together = is_read(t, hook, t->step + 1);
     TRY(optim_step(t->optim, t->model, t->step));
-    ops->copy_async(t->dev, t->running.stats, t->optim->stats,
+    ops->copy_async(t->dev, t->running.stats, t->optim->buffers.stats,
                     STEP_STATS * sizeof *t->running.stats);
     profile_record(t->running.tune->profile, PROFILE_UPDATE);
     record(t, EVENT_END);
@@ -459,7 +460,7 @@ static enum err read_step_stats(struct train *t, struct train_report *r, bool *s
                                .tokens = t->tokens,
                                .inner_up = t->running.inner_up,
                                .compressed = t->optim->compress != NULL,
-                               .summed = !t->optim->kept.apart};
+                               .summed = !t->optim->kept->apart};
     methods_read(&t->methods, t->step, t->running.stats, &r->figures);
     add_losses(t, hidden, &r->figures);
     r->step_seconds = between(t, EVENT_BEGIN, EVENT_REDUCED) + between(t, EVENT_UPDATE, EVENT_END);

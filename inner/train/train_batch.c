@@ -56,7 +56,7 @@ static enum err open_batch(struct train *t, struct train_division *d, struct are
                                      .clip = clips_buckets(s) ? (float)s->train_clip : 0,
                                      .norms = x->clip_norms,
                                      .factor = x->clip_factor,
-                                     .offsets = t->optim->offsets};
+                                     .offsets = t->optim->shard.offsets};
     return ERR_OK;
 }
 
@@ -103,7 +103,7 @@ static enum err backward(struct train *t, struct step_targets *targets)
         parallel_count_targets(t, targets);
         x->reduce.targets = (double)targets->divisor;
         TRY(model_accumulate(t->model, t->data.batch, 1, last_micro ? &hook : NULL,
-                             t->optim->stats + STEP_LOSS));
+                             t->optim->buffers.stats + STEP_LOSS));
     }
     return ERR_OK;
 }

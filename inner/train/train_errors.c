@@ -8,13 +8,13 @@
 /* Slabs of each rank. */
 static size_t own_slabs(const struct train *t)
 {
-    const struct compress_kept *k = &t->optim->kept;
+    const struct compress_kept *k = t->optim->kept;
     return (k->own[0] != NULL) + (size_t)(k->own[1] != NULL);
 }
 
 size_t train_errors_slabs(const struct train *t)
 {
-    return own_slabs(t) * (size_t)t->coll->size + (t->optim->squeeze.server != NULL);
+    return own_slabs(t) * (size_t)t->coll->size + (t->optim->kept->squeeze.server != NULL);
 }
 
 /* Where the ranges of all_gather begin if rank `sender` alone has something to send. */
@@ -48,7 +48,7 @@ static float *slab_at(const struct train *t, const float *host, size_t i)
 
 enum err train_errors_gather(struct train *t, float *host, struct arena *a)
 {
-    const struct squeeze *q = &t->optim->squeeze;
+    const struct squeeze *q = &t->optim->kept->squeeze;
     struct dev *d = t->dev;
     float *grads = model_grads(t->model);
     size_t elements = t->table.elements, *first, ranks = (size_t)t->coll->size;
@@ -56,7 +56,7 @@ enum err train_errors_gather(struct train *t, float *host, struct arena *a)
     for (size_t i = 0; i < own_slabs(t) * ranks; i++) {
         only_from(first, t->coll->size, (int)(i % ranks), elements);
         if ((size_t)t->coll->rank == i % ranks)
-            d->ops->copy(d, grads, t->optim->kept.own[i / ranks], elements * sizeof *grads);
+            d->ops->copy(d, grads, t->optim->kept->own[i / ranks], elements * sizeof *grads);
         TRY(gather_slab(t, slab_at(t, host, i), first));
     }
     if (!q->server)
@@ -77,14 +77,14 @@ static enum err broadcast_slab(struct train *t, const float *host)
 
 enum err train_errors_scatter(struct train *t, const float *host)
 {
-    const struct squeeze *q = &t->optim->squeeze;
+    const struct squeeze *q = &t->optim->kept->squeeze;
     struct dev *d = t->dev;
     float *grads = model_grads(t->model);
     size_t elements = t->table.elements, ranks = (size_t)t->coll->size;
     for (size_t i = 0; i < own_slabs(t) * ranks; i++) {
         TRY(broadcast_slab(t, slab_at(t, host, i)));
         if ((size_t)t->coll->rank == i % ranks)
-            d->ops->copy(d, t->optim->kept.own[i / ranks], grads, elements * sizeof *grads);
+            d->ops->copy(d, t->optim->kept->own[i / ranks], grads, elements * sizeof *grads);
         TRY(dev_sync(d));
     }
     if (!q->server)
@@ -97,17 +97,17 @@ enum err train_errors_scatter(struct train *t, const float *host)
 /* ---- state that all ranks share ---- */
 static size_t kept_slab(const struct train *t)
 {
-    return t->optim->kept.slab ? t->table.elements : 0;
+    return t->optim->kept->slab ? t->table.elements : 0;
 }
 
 size_t train_kept_floats(const struct train *t)
 {
-    return kept_slab(t) + t->optim->kept.host_count;
+    return kept_slab(t) + t->optim->kept->host_count;
 }
 
 enum err train_kept_read(struct train *t, float *host)
 {
-    const struct compress_kept *k = &t->optim->kept;
+    const struct compress_kept *k = t->optim->kept;
     size_t slab = kept_slab(t);
     if (slab)
         t->dev->ops->copy(t->dev, host, k->slab, slab * sizeof *host);
@@ -118,7 +118,7 @@ enum err train_kept_read(struct train *t, float *host)
 
 enum err train_kept_write(struct train *t, const float *host)
 {
-    const struct compress_kept *k = &t->optim->kept;
+    const struct compress_kept *k = t->optim->kept;
     struct coll *c = t->coll;
     size_t slab = kept_slab(t);
     if (slab && c->rank == 0)

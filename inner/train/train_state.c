@@ -46,10 +46,10 @@ static enum err staging_open(const struct train *t, struct staging *s)
     *s = (struct staging){.slab = s->slab, .arena = arena_make(0)};
     TRY(staging_slab(s, &s->params, direct ? s->slab : NULL, t->table.elements));
     for (int i = 0; i <= last; i++) {
-        float *in_place = !direct       ? NULL
-                          : !o->offsets ? o->state[i].shard
-                          : i == last   ? model_grads(t->model)
-                                        : NULL;
+        float *in_place = !direct             ? NULL
+                          : !o->shard.offsets ? o->state[i].shard
+                          : i == last         ? model_grads(t->model)
+                                              : NULL;
         if (o->state[i].elements)
             TRY(staging_slab(s, &s->state[i], in_place, o->state[i].elements));
     }

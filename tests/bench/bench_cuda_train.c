@@ -143,10 +143,10 @@ static enum err one_step(struct run *r)
 {
     model_grads_zero(r->m);
     double targets = (double)r->b.tokens_count;
-    r->d->ops->zero(r->d, r->o.stats, STEP_STATS * sizeof *r->o.stats);
-    r->d->ops->copy(r->d, r->o.stats + STEP_TARGETS, &targets, sizeof targets);
+    r->d->ops->zero(r->d, r->o.buffers.stats, STEP_STATS * sizeof *r->o.buffers.stats);
+    r->d->ops->copy(r->d, r->o.buffers.stats + STEP_TARGETS, &targets, sizeof targets);
     profile_record(&r->profile, PROFILE_UPLOAD);
-    TRY(model_accumulate(r->m, &r->b, 1, NULL, r->o.stats + STEP_LOSS));
+    TRY(model_accumulate(r->m, &r->b, 1, NULL, r->o.buffers.stats + STEP_LOSS));
     TRY(optim_step(&r->o, r->m, r->step++));
     profile_record(&r->profile, PROFILE_UPDATE);
     return ERR_OK;

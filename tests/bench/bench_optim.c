@@ -113,7 +113,7 @@ static enum err measure(struct work *k, const char *csv)
     for (int64_t r = 0; r <= repeats; r++) {
         double stats[STEP_STATS] = {[STEP_TARGETS] = 1}, before = floor_seconds(k);
         copy_seconds(k);
-        k->d->ops->copy(k->d, k->o.stats, stats, sizeof stats);
+        k->d->ops->copy(k->d, k->o.buffers.stats, stats, sizeof stats);
         double start = bench_now();
         TRY(optim_step_slabs(&k->o, &k->x, r));
         double seconds = bench_now() - start;

@@ -165,7 +165,7 @@ static enum err one_step(struct run *r, double (*now)(void), double *seconds)
     TRY(model_step(r->m, &r->b, 1, NULL, &loss));
     const double stats[STEP_STATS] = {[STEP_LOSS] = loss.sum[MODEL_LOSS_TOKEN],
                                       [STEP_TARGETS] = (double)loss.count[MODEL_LOSS_TOKEN]};
-    r->d->ops->copy(r->d, r->o.stats, stats, sizeof stats);
+    r->d->ops->copy(r->d, r->o.buffers.stats, stats, sizeof stats);
     TRY(optim_step(&r->o, r->m, r->step++));
     profile_record(&r->profile, PROFILE_UPDATE);
     *seconds = now() - start;

@@ -123,7 +123,7 @@ static enum err one_step(struct deals *x, struct loader *l, uint64_t step, doubl
     TRY(grad_reduce_wait(&x->reduce));
     const double stats[STEP_STATS] = {[STEP_LOSS] = loss.sum[MODEL_LOSS_TOKEN],
                                       [STEP_TARGETS] = (double)loss.count[MODEL_LOSS_TOKEN]};
-    x->d->ops->copy(x->d, x->o.stats, stats, sizeof stats);
+    x->d->ops->copy(x->d, x->o.buffers.stats, stats, sizeof stats);
     TRY(optim_step(&x->o, x->m, (int64_t)step));
     TRY(x->c->ops->barrier(x->c));
     seconds[0] = bench_now() - start;

@@ -48,7 +48,7 @@ static enum err rounds(struct coll *c, void *self)
         TRY(compress_reduce(&o, grads, round));
         p->up = c->up;
         memcpy(p->out[round], grads, t.elements * sizeof *grads);
-        memcpy(p->residual[round], o.kept.own[0], t.elements * sizeof *grads);
+        memcpy(p->residual[round], o.kept->own[0], t.elements * sizeof *grads);
     }
     optim_close(&o);
     dev_free(d, grads);

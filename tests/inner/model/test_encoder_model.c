@@ -344,9 +344,9 @@ static void ten_steps(const struct build *b)
         model_grads_zero(e.m);
         assert_int_equal(model_step(e.m, &e.b, 1, NULL, &loss), ERR_OK);
         const double stats[STEP_STATS] = {[STEP_LOSS] = loss.sum[0], [STEP_TARGETS] = targets};
-        e.d->ops->copy(e.d, o.stats, stats, sizeof stats);
+        e.d->ops->copy(e.d, o.buffers.stats, stats, sizeof stats);
         assert_int_equal(optim_step(&o, e.m, step), ERR_OK);
-        e.d->ops->copy(e.d, &square, o.stats + STEP_SQUARE, sizeof square);
+        e.d->ops->copy(e.d, &square, o.buffers.stats + STEP_SQUARE, sizeof square);
         assert_int_equal(dev_sync(e.d), ERR_OK);
         mean = loss.sum[0] / targets;
         if (loss.count[1])

@@ -193,9 +193,9 @@ static void trains_like(const char *optimizer)
         model_grads_zero(g.m);
         assert_int_equal(setup_step(g.m, &g.b, 1, NULL, &sum, &count), ERR_OK);
         const double stats[STEP_STATS] = {[STEP_LOSS] = sum, [STEP_TARGETS] = (double)count};
-        g.d->ops->copy(g.d, o.stats, stats, sizeof stats);
+        g.d->ops->copy(g.d, o.buffers.stats, stats, sizeof stats);
         assert_int_equal(optim_step(&o, g.m, step), ERR_OK);
-        g.d->ops->copy(g.d, &square, o.stats + STEP_SQUARE, sizeof square);
+        g.d->ops->copy(g.d, &square, o.buffers.stats + STEP_SQUARE, sizeof square);
         assert_int_equal(dev_sync(g.d), ERR_OK);
         if (fabs(sum / (B * T) - losses[step]) > 2e-6 * losses[step])
             fail_msg("%s step %d: loss %.9f, should be %.9f", optimizer, step, sum / (B * T),

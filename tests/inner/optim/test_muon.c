@@ -124,7 +124,7 @@ static void go(struct machine *k, int step)
 {
     double stats[STEP_STATS] = {[STEP_TARGETS] = TARGETS};
     k->d->ops->copy(k->d, k->x.grads, noise_slab(&k->t, step), k->t.elements * sizeof(float));
-    k->d->ops->copy(k->d, k->o.stats, stats, sizeof stats);
+    k->d->ops->copy(k->d, k->o.buffers.stats, stats, sizeof stats);
     if (optim_step_slabs(&k->o, &k->x, step))
         fail_msg("%s", err_message());
 }
@@ -211,11 +211,11 @@ static void shards_are_the_whole(void **state)
     const float *all = params(&whole);
     for (int r = 0; r < 2; r++) {
         const struct optim *o = &part[r].o;
-        assert_true(o->begin < o->end);
-        assert_memory_equal(params(&part[r]) + o->begin, all + o->begin,
-                            (o->end - o->begin) * sizeof *all);
+        assert_true(o->shard.begin < o->shard.end);
+        assert_memory_equal(params(&part[r]) + o->shard.begin, all + o->shard.begin,
+                            (o->shard.end - o->shard.begin) * sizeof *all);
     }
-    assert_int_equal(part[0].o.end, part[1].o.begin);
+    assert_int_equal(part[0].o.shard.end, part[1].o.shard.begin);
     end(&whole);
     end(&part[0]);
     end(&part[1]);
@@ -297,7 +297,7 @@ static void nothing_changes(void **state)
     double stats[STEP_STATS] = {[STEP_TARGETS] = TARGETS};
     grads[k.t.tensors[2].offset] = NAN;
     k.d->ops->copy(k.d, k.x.grads, grads, k.t.elements * sizeof *grads);
-    k.d->ops->copy(k.d, k.o.stats, stats, sizeof stats);
+    k.d->ops->copy(k.d, k.o.buffers.stats, stats, sizeof stats);
     assert_int_equal(optim_step_slabs(&k.o, &k.x, 1), ERR_OK);
     assert_memory_equal(params(&k), before, k.t.elements * sizeof *before);
     go(&k, 1);

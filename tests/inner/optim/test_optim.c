@@ -169,7 +169,7 @@ static void step_by(struct bench *b, int step)
     const double stats[STEP_STATS] = {[STEP_TARGETS] = 1};
     const struct optim_slabs x = {b->params, b->grads, NULL};
     b->d->ops->copy(b->d, b->grads, b->host, b->t.elements * sizeof *b->host);
-    b->d->ops->copy(b->d, b->o.stats, stats, sizeof stats);
+    b->d->ops->copy(b->d, b->o.buffers.stats, stats, sizeof stats);
     assert_int_equal(optim_step_slabs(&b->o, &x, step), ERR_OK);
     assert_int_equal(dev_sync(b->d), ERR_OK);
 }

@@ -103,7 +103,7 @@ static void step_by(struct rank *r, int step, float scale)
     const struct optim_slabs x = {r->params, r->grads, NULL};
     for (size_t i = 0; i < ELEMENTS; i++)
         r->grads[i] = i == 3 ? 0 : scale * rng_normal(2, (uint64_t)step, i);
-    memcpy(r->o.stats, stats, sizeof stats);
+    memcpy(r->o.buffers.stats, stats, sizeof stats);
     assert_int_equal(optim_step_slabs(&r->o, &x, step), ERR_OK);
 }
 
@@ -131,7 +131,7 @@ static void adam_step(struct adam *x, struct rank *r, int step, bool full)
                                                 .m = x->m,
                                                 .v = x->v,
                                                 .g = r->grads,
-                                                .gscale = r->o.gscale,
+                                                .gscale = r->o.buffers.gscale,
                                                 .k = {.lr = (float)optim_lr(s, step),
                                                       .beta1 = (float)s->train_beta1,
                                                       .beta2 = full ? (float)s->train_beta2 : 1,
@@ -154,7 +154,7 @@ static void without_loss_it_is_adam(void **state)
     for (int step = 0; step < STEPS; step++) {
         step_by(&r, step, 1);
         adam_step(&x, &r, step, step < FREEZE && (step < 3 || step == 4 || step == 6 || step == 8));
-        assert_false(r.o.kept.apart);
+        assert_false(r.o.kept->apart);
         assert_memory_equal(r.params, x.p, sizeof x.p);
         assert_memory_equal(r.o.state[OPTIM_FIRST].shard, x.m, sizeof x.m);
     }
@@ -211,7 +211,7 @@ static void a_sum_comes_when_it_is_needed(void **state)
         bool rests = step > FREEZE && (step - FREEZE + 1) % 8 != 0;
         r.o.together = step == 13 || step == STEPS - 1;
         step_by(&r, step, 1);
-        assert_int_equal(r.o.kept.apart, rests && !r.o.together);
+        assert_int_equal(r.o.kept->apart, rests && !r.o.together);
         for (size_t i = 0; i < ELEMENTS; i++)
             assert_true(isfinite(r.params[i]));
         assert_true(((float *)r.o.state[OPTIM_FIRST].shard)[3] == 0);
