@@ -280,7 +280,7 @@ const char *stream_flood(void)
     scene_well();
     for (int i = 0; i < CALLS; i++) {
         bool done = link_call_done(c[i], &c[i]->status);
-        refused += done && c[i]->code == GRPC_STATUS_RESOURCE_EXHAUSTED;
+        refused += done && c[i]->end.code == GRPC_STATUS_RESOURCE_EXHAUSTED;
         grpc_call_cancel(c[i]->call, NULL);
         link_call_close(c[i]);
     }

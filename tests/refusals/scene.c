@@ -405,7 +405,7 @@ static const char *stream_answer(struct scene_stream *s, enum round_outcome *out
     if (bb)
         return answer_read(WIRE_ANSWER, bb, &s->arena, outcome);
     link_call_wait(s->c, &s->c->status);
-    return scene_status(s->c->code);
+    return scene_status(s->c->end.code);
 }
 
 const char *scene_begin(struct scene_stream *s, const char *certificate,

@@ -196,10 +196,10 @@ bool link_call_wait_until(struct link_call *c, struct link_tag *tag, uint64_t un
 {
     int late = 0;
     pthread_mutex_lock(&c->mutex);
-    while (tag->pending && !tag->done && !c->again && !late)
+    while (tag->pending && !tag->done && !c->waits.again && !late)
         late = clock_cond_wait(&c->cond, &c->mutex, until_ms);
     bool done = !tag->pending || tag->done;
-    c->again = false;
+    c->waits.again = false;
     pthread_mutex_unlock(&c->mutex);
     return done;
 }
@@ -208,10 +208,10 @@ bool link_call_wait_again(struct link_call *c, uint64_t until_ms)
 {
     int late = 0;
     pthread_mutex_lock(&c->mutex);
-    while (!c->again && !c->status.done && !late)
+    while (!c->waits.again && !c->status.done && !late)
         late = clock_cond_wait(&c->cond, &c->mutex, until_ms);
-    bool again = c->again && !c->status.done;
-    c->again = false;
+    bool again = c->waits.again && !c->status.done;
+    c->waits.again = false;
     pthread_mutex_unlock(&c->mutex);
     return again;
 }
@@ -219,7 +219,7 @@ bool link_call_wait_again(struct link_call *c, uint64_t until_ms)
 void link_call_wake(struct link_call *c)
 {
     pthread_mutex_lock(&c->mutex);
-    c->again = true;
+    c->waits.again = true;
     pthread_cond_broadcast(&c->cond);
     pthread_mutex_unlock(&c->mutex);
 }
@@ -231,9 +231,9 @@ static struct link_call *call_new(void)
         return NULL;
     clock_cond_init(&c->cond);
     pthread_mutex_init(&c->mutex, NULL);
-    grpc_metadata_array_init(&c->md_initial);
-    grpc_metadata_array_init(&c->md_trailing);
-    c->details = grpc_empty_slice();
+    grpc_metadata_array_init(&c->data.md_initial);
+    grpc_metadata_array_init(&c->data.md_trailing);
+    c->end.details = grpc_empty_slice();
     c->row.round = LEDGER_NO_ROUND;
     return c;
 }
@@ -280,14 +280,24 @@ void link_call_about(struct link_call *c, enum link_method method, const void *m
     }
 }
 
+void link_call_total(struct link_call *c, uint64_t bytes)
+{
+    c->row.total = bytes;
+}
+
+void link_call_whole(struct link_call *c, bool done)
+{
+    c->row.done = done;
+}
+
 struct ledger_row link_call_row(struct link_call *c)
 {
     link_call_wait(c, &c->status);
     struct ledger_row row = c->row;
-    bool ended = c->server ? c->cancelled == 0 : c->code == GRPC_STATUS_OK;
+    bool ended = c->server ? c->end.cancelled == 0 : c->end.code == GRPC_STATUS_OK;
     row.broken = !ended && !row.done; /* a site may close the call after its receipt */
     if (!c->server &&
-        !link_call_wait(c, &c->start)) { /* never had a connection: no bytes were sent */
+        !link_call_wait(c, &c->tags.start)) { /* never had a connection: no bytes were sent */
         row.calls++;
         row.up = (struct ledger_side){0};
     } else {
@@ -312,12 +322,12 @@ struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_compl
     c->call = grpc_channel_create_registered_call(channel, NULL, GRPC_PROPAGATE_DEFAULTS, cq,
                                                   method, deadline, NULL);
     grpc_op status = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
-    status.data.recv_status_on_client.trailing_metadata = &c->md_trailing;
-    status.data.recv_status_on_client.status = &c->code;
-    status.data.recv_status_on_client.status_details = &c->details;
-    status.data.recv_status_on_client.error_string = &c->error;
+    status.data.recv_status_on_client.trailing_metadata = &c->data.md_trailing;
+    status.data.recv_status_on_client.status = &c->end.code;
+    status.data.recv_status_on_client.status_details = &c->end.details;
+    status.data.recv_status_on_client.error_string = &c->end.error;
     grpc_op initmd = {.op = GRPC_OP_RECV_INITIAL_METADATA};
-    initmd.data.recv_initial_metadata.recv_initial_metadata = &c->md_initial;
+    initmd.data.recv_initial_metadata.recv_initial_metadata = &c->data.md_initial;
     grpc_op start = {.op = GRPC_OP_SEND_INITIAL_METADATA};
     if (path) {
         c->path.key = grpc_slice_from_static_string(LINK_PATH_KEY);
@@ -326,8 +336,8 @@ struct link_call *link_call_open(grpc_channel *channel, void *method, grpc_compl
         start.data.send_initial_metadata.metadata = &c->path;
     }
     op_start(c, &status, &c->status);
-    op_start(c, &initmd, &c->initmd);
-    op_start(c, &start, &c->start);
+    op_start(c, &initmd, &c->tags.initmd);
+    op_start(c, &start, &c->tags.start);
     return c;
 }
 
@@ -339,26 +349,26 @@ struct link_call *link_call_accept(grpc_call *call)
     c->call = call;
     c->server = true;
     grpc_op closed = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
-    closed.data.recv_close_on_server.cancelled = &c->cancelled;
+    closed.data.recv_close_on_server.cancelled = &c->end.cancelled;
     grpc_op start = {.op = GRPC_OP_SEND_INITIAL_METADATA};
     op_start(c, &closed, &c->status);
-    op_start(c, &start, &c->start);
+    op_start(c, &start, &c->tags.start);
     return c;
 }
 
 static void sending_drop(struct link_call *c)
 {
-    if (c->sending)
-        grpc_byte_buffer_destroy(c->sending);
-    c->sending = NULL;
+    if (c->data.sending)
+        grpc_byte_buffer_destroy(c->data.sending);
+    c->data.sending = NULL;
 }
 
 bool link_call_send_start(struct link_call *c, grpc_byte_buffer *bb)
 {
     grpc_op op = {.op = GRPC_OP_SEND_MESSAGE};
-    link_call_wait(c, &c->start);
+    link_call_wait(c, &c->tags.start);
     sending_drop(c);
-    c->sending = bb;
+    c->data.sending = bb;
     ledger_message(c->server ? &c->row.down : &c->row.up, grpc_byte_buffer_length(bb),
                    c->payload_bytes);
     c->payload_bytes = 0;
@@ -376,16 +386,16 @@ bool link_call_send(struct link_call *c, grpc_byte_buffer *bb)
 bool link_call_recv_start(struct link_call *c)
 {
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
-    c->received = NULL;
-    op.data.recv_message.recv_message = &c->received;
+    c->data.received = NULL;
+    op.data.recv_message.recv_message = &c->data.received;
     return op_start(c, &op, &c->recv);
 }
 
 grpc_byte_buffer *link_call_received(struct link_call *c)
 {
     link_call_wait(c, &c->recv);
-    grpc_byte_buffer *bb = c->received;
-    c->received = NULL;
+    grpc_byte_buffer *bb = c->data.received;
+    c->data.received = NULL;
     if (bb)
         ledger_message(c->server ? &c->row.up : &c->row.down, grpc_byte_buffer_length(bb), 0);
     return bb;
@@ -399,8 +409,8 @@ grpc_byte_buffer *link_call_recv(struct link_call *c)
 bool link_call_half_close(struct link_call *c)
 {
     grpc_op op = {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT};
-    link_call_wait(c, &c->start);
-    return op_start(c, &op, &c->fin) && link_call_wait(c, &c->fin);
+    link_call_wait(c, &c->tags.start);
+    return op_start(c, &op, &c->tags.fin) && link_call_wait(c, &c->tags.fin);
 }
 
 bool link_call_reply(struct link_call *c, grpc_status_code code, const char *text)
@@ -417,19 +427,19 @@ bool link_call_reply(struct link_call *c, grpc_status_code code, const char *tex
         op.data.send_status_from_server.trailing_metadata_count = 1;
         op.data.send_status_from_server.trailing_metadata = &c->path;
     }
-    link_call_wait(c, &c->start);
-    bool ok = op_start(c, &op, &c->fin) && link_call_wait(c, &c->fin);
+    link_call_wait(c, &c->tags.start);
+    bool ok = op_start(c, &op, &c->tags.fin) && link_call_wait(c, &c->tags.fin);
     link_call_wait(c, &c->status);
     grpc_slice_unref(details);
-    return ok && !c->cancelled;
+    return ok && !c->end.cancelled;
 }
 
 unsigned link_call_streams(const struct link_call *c)
 {
     char text[8] = "";
     unsigned count, first;
-    for (size_t i = 0; i < c->md_trailing.count; i++) {
-        const grpc_metadata *m = &c->md_trailing.metadata[i];
+    for (size_t i = 0; i < c->data.md_trailing.count; i++) {
+        const grpc_metadata *m = &c->data.md_trailing.metadata[i];
         if (grpc_slice_str_cmp(m->key, LINK_PATH_STREAMS) == 0 &&
             GRPC_SLICE_LENGTH(m->value) < sizeof text)
             memcpy(text, GRPC_SLICE_START_PTR(m->value), GRPC_SLICE_LENGTH(m->value));
@@ -446,20 +456,21 @@ void link_call_cancel(struct link_call *c, const char *why)
 
 void link_call_close(struct link_call *c)
 {
-    struct link_tag *all[] = {&c->start, &c->initmd, &c->send, &c->recv, &c->fin, &c->status};
+    struct link_tag *all[] = {&c->tags.start, &c->tags.initmd, &c->send,
+                              &c->recv,       &c->tags.fin,    &c->status};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         link_call_wait(c, all[i]);
     sending_drop(c);
-    if (c->received)
-        grpc_byte_buffer_destroy(c->received);
-    grpc_metadata_array_destroy(&c->md_initial);
-    grpc_metadata_array_destroy(&c->md_trailing);
-    grpc_slice_unref(c->details);
-    gpr_free((void *)(uintptr_t)c->error);
+    if (c->data.received)
+        grpc_byte_buffer_destroy(c->data.received);
+    grpc_metadata_array_destroy(&c->data.md_initial);
+    grpc_metadata_array_destroy(&c->data.md_trailing);
+    grpc_slice_unref(c->end.details);
+    gpr_free((void *)(uintptr_t)c->end.error);
     grpc_call_unref(c->call);
     pthread_mutex_lock(&c->mutex);
-    while (c->pins) /* the transport may hold slices longer than the call: on a broken link until
-                       keepalive ends it */
+    while (c->waits.pins) /* the transport may hold slices longer than the call: on a broken link
+                       until keepalive ends it */
         pthread_cond_wait(&c->cond, &c->mutex);
     pthread_mutex_unlock(&c->mutex);
     pthread_cond_destroy(&c->cond);
@@ -499,7 +510,7 @@ static void unpin(void *call) /* on one of core's threads */
     struct link_call *c = call;
     HANDOVER_TAKE(c);
     pthread_mutex_lock(&c->mutex);
-    c->pins--;
+    c->waits.pins--;
     pthread_cond_broadcast(&c->cond);
     pthread_mutex_unlock(&c->mutex);
 }
@@ -508,7 +519,7 @@ grpc_byte_buffer *link_chunk(struct link_call *c, const struct wire_chunk *chunk
                              const uint8_t *data)
 {
     pthread_mutex_lock(&c->mutex);
-    c->pins++;
+    c->waits.pins++;
     pthread_mutex_unlock(&c->mutex);
     uint8_t head[WIRE_CHUNK_HEADER_MAX];
     size_t head_bytes = wire_chunk_header(head, chunk);

@@ -41,19 +41,32 @@ struct link_tag { /* the tag that the completion queue returns */
     struct link_call *call;
     bool pending, done, ok;
 };
-struct link_call {
-    grpc_call *call;
-    pthread_mutex_t mutex; /* guards the tags, pins and again */
-    pthread_cond_t cond;
-    struct link_tag start, initmd, send, recv, fin, status;
+struct link_call_tags {
+    struct link_tag start, initmd, fin;
+};
+struct link_call_waits {
+    unsigned pins; /* number of slices that still point into the payload */
+    bool again;    /* link_call_wake was called */
+};
+struct link_call_data {
     grpc_metadata_array md_initial, md_trailing;
     grpc_byte_buffer *sending, *received;
+};
+struct link_call_end {
     grpc_status_code code; /* client: the result of the call */
     grpc_slice details;
     const char *error;
-    int cancelled;        /* server: valid after status */
-    unsigned pins;        /* number of slices that still point into the payload */
-    bool again;           /* link_call_wake was called */
+    int cancelled; /* server: valid after status */
+};
+struct link_call { /* written by link_call.c, but for tags that others wait for, and streams */
+    grpc_call *call;
+    pthread_mutex_t mutex; /* guards the tags and waits */
+    pthread_cond_t cond;
+    struct link_call_tags tags;
+    struct link_tag send, recv, status;
+    struct link_call_data data;
+    struct link_call_end end;
+    struct link_call_waits waits;
     bool server;          /* the aggregator's end: it sends downwards */
     size_t payload_bytes; /* payload bytes of the next message to send */
     grpc_metadata path;   /* what is sent with it, as long as the call lives (link_path.h) */
@@ -87,6 +100,9 @@ struct link_call *link_call_accept(grpc_call *call);
 enum err link_peer_facts(grpc_call *call, struct tls_facts *facts) MUST;
 /* Sets the site, fragment and round of the call's ledger row from request m of this method. */
 void link_call_about(struct link_call *c, enum link_method method, const void *m);
+/* Into the row: the bytes that the transfer has in all; whether it came to its end. */
+void link_call_total(struct link_call *c, uint64_t bytes);
+void link_call_whole(struct link_call *c, bool done);
 /* Waits for the call's end and returns its complete ledger row. */
 struct ledger_row link_call_row(struct link_call *c);
 /* Both consume bb. True: flow control has accepted the message; it may not have arrived. */
@@ -111,7 +127,7 @@ void link_call_cancel(struct link_call *c, const char *why);
 void link_call_close(struct link_call *c); /* waits for every operation and every pinned slice */
 
 grpc_byte_buffer *link_buffer(const uint8_t *data, size_t size_bytes); /* copies: small messages */
-/* One chunk, not copied: data stays pinned until the call is closed or c->pins is 0. */
+/* One chunk, not copied: data stays pinned until the call is closed or nothing pins it. */
 grpc_byte_buffer *link_chunk(struct link_call *c, const struct wire_chunk *chunk,
                              const uint8_t *data);
 /* Copies bytes [skip, skip + size) of a message to dst. */

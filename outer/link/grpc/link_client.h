@@ -14,42 +14,57 @@
 enum { LINK_TEXT_MAX = 1024 };
 enum { LINK_CONTROL, LINK_BULK }; /* channels; stream i of a transfer is LINK_BULK + i */
 
-struct link_grpc {
-    struct link base;
-    grpc_completion_queue *cq;
+struct link_settings { /* never change once the link is open */
     char *target, *server_name, *ca, *certificate, *key;
     struct link_tls files;
     struct link_proxy *proxy; /* NULL: none */
     struct dial_proxy how;    /* the proxy, for reading the peer's certificate */
     uint32_t keepalive_ms;
-    unsigned streams;      /* channels for bulk: the most that may be used */
-    pthread_mutex_t mutex; /* guards all below */
-    grpc_channel *channels[LINK_BULK + LINK_STREAMS_MAX];
-    void *methods[LINK_BULK + LINK_STREAMS_MAX][LINK_METHODS];
-    uint64_t stamp;     /* tls_stamp of the files that the channels use */
-    unsigned calls;     /* running */
-    uint64_t transfers; /* number so far; names the next transfer */
-    struct pace pace_up, pace_down;
-    struct link_path up;     /* what this end sends */
-    struct deal_rates rates; /* under the mutex */
-    struct link_watch watch; /* of up; not under the mutex */
-    unsigned down; /* connections of the next download: the aggregator's choice; 0: not heard */
-    uint64_t fresh[ROUND_FRAGMENTS_MAX]; /* the round after the last one with a receipt: not yet
-                                            offered; 0: no receipt yet */
-    struct link_counters counters;
-    struct link_sockets sockets;
-    bool used[LINK_BULK + LINK_STREAMS_MAX];
-    unsigned connected; /* channels in use = expected number of sockets */
+    unsigned streams; /* channels for bulk: the most that may be used */
+    uint64_t look_ms; /* interval of expiry checks */
     ledger_sink *book;
     void *book_self;
+};
+struct link_channels {
+    grpc_completion_queue *cq;
+    grpc_channel *list[LINK_BULK + LINK_STREAMS_MAX];
+    void *methods[LINK_BULK + LINK_STREAMS_MAX][LINK_METHODS];
+    uint64_t stamp; /* tls_stamp of the files that the channels use */
+    unsigned calls; /* running */
+    bool used[LINK_BULK + LINK_STREAMS_MAX];
+    unsigned connected; /* channels in use = expected number of sockets */
+};
+struct link_paths {
+    struct link_path up; /* what this end sends */
+    struct deal_rates rates;
+    struct link_watch watch; /* of up; not under the mutex */
+    unsigned down; /* connections of the next download: the aggregator's choice; 0: not heard */
+};
+struct link_uploads {                    /* link_up.c */
+    uint64_t transfers;                  /* number so far; names the next transfer */
+    uint64_t fresh[ROUND_FRAGMENTS_MAX]; /* the round after the last one with a receipt: not yet
+                                            offered; 0: no receipt yet */
+};
+struct link_seen { /* who answers at the address */
     bool reached; /* a verified aggregator answered: from then on a certificate that does not verify
                      is a broken link */
-    uint64_t look_ms, own_looked_ms,
-        peer_looked_ms; /* interval of expiry checks; times of the last checks */
-    uint64_t asked_ms;  /* time of the last check of the peer's certificate; 0: none since a call
-                           succeeded */
-    bool other;         /* that check found another certificate; `who` describes it */
+    uint64_t own_ms, peer_ms; /* times of the last expiry checks */
+    uint64_t asked_ms; /* time of the last check of the peer's certificate; 0: none since a call
+                          succeeded */
+    bool other;        /* that check found another certificate; `who` describes it */
     char who[LINK_TEXT_MAX];
+};
+struct link_grpc { /* written by link_grpc.c, but for what names another file */
+    struct link base;
+    struct link_settings o;
+    pthread_mutex_t mutex; /* guards all below */
+    struct link_channels channels;
+    struct pace pace_up, pace_down; /* link_up.c, link_down.c */
+    struct link_paths paths;
+    struct link_uploads uploads;
+    struct link_counters counters;
+    struct link_sockets sockets;
+    struct link_seen seen;
 };
 
 /* link_open, with the table of operations of unary.c, and two rows of it. */

@@ -132,7 +132,7 @@ static enum err worker_chunk(struct worker *w, grpc_byte_buffer *bb)
     if (chunk.total != d->blocks.total || chunk.offset != w->at ||
         chunk.size_bytes > w->end - w->at)
         return err_set(ERR_PROTO, "%s sent bytes at %llu of %llu, expected %llu of %llu",
-                       d->l->target, (unsigned long long)chunk.offset,
+                       d->l->o.target, (unsigned long long)chunk.offset,
                        (unsigned long long)chunk.total, (unsigned long long)w->at,
                        (unsigned long long)d->blocks.total);
     TRY(link_chunk_data(bb, &chunk, data_at, d->out + w->at));
@@ -151,7 +151,7 @@ static enum err worker_next(struct worker *w, grpc_byte_buffer **bb)
     if (*bb)
         return ERR_OK;
     enum err e = link_result(w->d->l, w->c);
-    return e == ERR_OK ? err_set(ERR_PROTO, "%s ended a download early", w->d->l->target) : e;
+    return e == ERR_OK ? err_set(ERR_PROTO, "%s ended a download early", w->d->l->o.target) : e;
 }
 
 static enum err worker_stream(struct worker *w, grpc_byte_buffer *request,
@@ -191,9 +191,9 @@ static enum err worker_request(struct worker *w, const struct wire_fetch *m,
         return ERR_MEMORY;
     }
     link_call_about(w->c, LINK_FETCH, m);
-    w->c->row.total = d->blocks.total;
+    link_call_total(w->c, d->blocks.total);
     enum err e = worker_stream(w, request, answer, a);
-    w->c->row.done = download_complete(d);
+    link_call_whole(w->c, download_complete(d));
     if (e != ERR_OK)
         grpc_call_cancel(w->c->call, NULL);
     link_end(d->l, w->c);
@@ -305,7 +305,7 @@ static enum err download_end(struct download *d, struct wire_answer *answer)
         err_clear();
         return ERR_OK;
     }
-    return d->e == ERR_CORRUPT ? err_set(ERR_PROTO, "%s: %s", d->l->target, d->why)
+    return d->e == ERR_CORRUPT ? err_set(ERR_PROTO, "%s: %s", d->l->o.target, d->why)
                                : err_set(d->e, "%s", d->why);
 }
 

@@ -63,6 +63,10 @@ struct server_slot { /* under the server's mutex */
     uint64_t mark_ms, mark_bytes, mark_socket; /* time and counters at its last progress */
 };
 
+struct server_wants { /* what the call's metadata says */
+    bool health;      /* a call of gRPC's health check */
+    bool paces, bbr;  /* a download: the site leaves its sockets to path.h, and lets it use BBR */
+};
 struct server_call {
     struct server_call *next;
     struct link_server *server;
@@ -75,8 +79,7 @@ struct server_call {
     struct wire_certificate certificate;
     const char *revoked; /* why the service refuses it; NULL: it does not */
     bool known;          /* its peer is in the roster, and its certificate is not revoked */
-    bool health;         /* a call of gRPC's health check */
-    bool paces, bbr; /* a download: the site leaves its sockets to path.h, and lets it use BBR */
+    struct server_wants wants;
     uint64_t socket; /* socket cookie of its connection; 0: not found */
     struct server_slot slot;
 };

@@ -311,7 +311,7 @@ static enum err upload_blocks(struct upload *u, const struct wire_answer *answer
     }
     if (answer->offset <= u->m.payload_bytes && blocks_valid(&u->blocks))
         return ERR_OK;
-    return err_set(ERR_PROTO, "%s wants to go on at %llu of %llu bytes", u->l->target,
+    return err_set(ERR_PROTO, "%s wants to go on at %llu of %llu bytes", u->l->o.target,
                    (unsigned long long)answer->offset, (unsigned long long)u->m.payload_bytes);
 }
 
@@ -348,7 +348,7 @@ static enum err upload_all(struct upload *u, struct stream *s)
     }
     e = link_result(u->l, s->c);
     return e == ERR_OK
-               ? err_set(ERR_LINK, "%s ended a contribution without an answer", u->l->target)
+               ? err_set(ERR_LINK, "%s ended a contribution without an answer", u->l->o.target)
                : e;
 }
 
@@ -356,7 +356,7 @@ static enum err upload_all(struct upload *u, struct stream *s)
 static bool early_may(struct link_grpc *l, const struct wire_contribution *m)
 {
     ASSERT(m->fragment < ROUND_FRAGMENTS_MAX);
-    uint64_t *fresh = &l->fresh[m->fragment];
+    uint64_t *fresh = &l->uploads.fresh[m->fragment];
     pthread_mutex_lock(&l->mutex);
     bool may = *fresh && m->round >= *fresh;
     if (may)
@@ -367,7 +367,7 @@ static bool early_may(struct link_grpc *l, const struct wire_contribution *m)
 
 static void early_next(struct link_grpc *l, const struct wire_contribution *m)
 {
-    uint64_t *fresh = &l->fresh[m->fragment];
+    uint64_t *fresh = &l->uploads.fresh[m->fragment];
     pthread_mutex_lock(&l->mutex);
     *fresh = m->round + 1 > *fresh ? m->round + 1 : *fresh;
     pthread_mutex_unlock(&l->mutex);
@@ -380,8 +380,9 @@ static enum err contribute_streams(struct upload *u, struct stream *s, struct wi
     TRY_ALLOC(s->c);
     link_call_about(s->c, LINK_CONTRIBUTE, &u->m);
     enum err e = upload_all(u, s);
-    s->c->row.done = e == ERR_OK && s->answer.outcome == ROUND_RECEIPT;
-    if (s->c->row.done)
+    bool whole = e == ERR_OK && s->answer.outcome == ROUND_RECEIPT;
+    link_call_whole(s->c, whole);
+    if (whole)
         early_next(l, &u->m);
     link_end(l, s->c);
     *answer = s->answer;
@@ -399,7 +400,7 @@ static enum err contribute_once(struct link_grpc *l, const struct wire_contribut
     pthread_mutex_init(&u.mutex, NULL);
     clock_cond_init(&u.cond);
     pthread_mutex_lock(&l->mutex);
-    u.m.transfer = ++l->transfers;
+    u.m.transfer = ++l->uploads.transfers;
     pthread_mutex_unlock(&l->mutex);
     link_up_begin(l);
     u.streams = link_streams(l, true);
@@ -432,6 +433,6 @@ enum err link_contribute(struct link *base, const struct wire_contribution *m,
             tries = TRIES;
         most = had > most ? had : most;
     }
-    return err_set(ERR_PROTO, "%s found the contribution damaged %d times: %s", l->target, TRIES,
+    return err_set(ERR_PROTO, "%s found the contribution damaged %d times: %s", l->o.target, TRIES,
                    answer->text);
 }

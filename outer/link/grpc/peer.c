@@ -51,12 +51,12 @@ void server_path_begin(struct server_call *call)
 {
     struct link_server *s = call->server;
     const char *site = server_site_of(call->peer);
-    if (!call->paces || !call->known)
+    if (!call->wants.paces || !call->known)
         return;
     pthread_mutex_lock(&s->mutex);
     struct link_path *p = &server_look_of(s, call->peer)->down;
     if (!p->path.now.streams)
-        link_path_open(p, 0, call->bbr);
+        link_path_open(p, 0, call->wants.bbr);
     if (!p->running)
         link_sockets_read_all(&s->sockets, site);
     link_path_begin(p, &s->sockets, site, "down", site);

@@ -153,7 +153,7 @@ static void call_answer(struct server_call *call)
         server_serve_fetch(call);
         break;
     case LINK_UNKNOWN:
-        if (call->health)
+        if (call->wants.health)
             serve_health(call);
         else
             link_call_reply(call->c, GRPC_STATUS_UNIMPLEMENTED, "no such method");
@@ -285,8 +285,8 @@ static void path_wanted(struct server_call *call, const grpc_metadata_array *m)
     for (size_t i = 0; i < m->count; i++) {
         if (grpc_slice_str_cmp(m->metadata[i].key, LINK_PATH_KEY) != 0)
             continue;
-        call->paces = true;
-        call->bbr = grpc_slice_str_cmp(m->metadata[i].value, LINK_PATH_BBR) == 0;
+        call->wants.paces = true;
+        call->wants.bbr = grpc_slice_str_cmp(m->metadata[i].value, LINK_PATH_BBR) == 0;
     }
 }
 
@@ -373,8 +373,8 @@ static void call_about(struct link_server *s, struct server_call *call, const st
         expiry_look(s, call, r->call);
     if (r->method != LINK_UNKNOWN)
         return;
-    call->health = grpc_slice_str_cmp(r->details.method, LINK_HEALTH_PATH) == 0;
-    if (!call->health)
+    call->wants.health = grpc_slice_str_cmp(r->details.method, LINK_HEALTH_PATH) == 0;
+    if (!call->wants.health)
         unknown_method_log(s, call, &r->details);
 }
 

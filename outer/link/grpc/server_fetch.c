@@ -105,15 +105,15 @@ void server_serve_fetch(struct server_call *call)
                (m.offset <= content.size_bytes && m.size_bytes <= content.size_bytes - m.offset));
         uint64_t end = m.size_bytes ? m.offset + m.size_bytes : content.size_bytes;
         link_call_about(call->c, LINK_FETCH, &m);
-        call->c->row.total = content.size_bytes;
+        link_call_total(call->c, content.size_bytes);
         bool revoked = server_revoked(call);
         if (sending && !revoked)
             server_path_begin(call);
         bool all = !revoked && server_answer(call->c, WIRE_DOWNLOAD, &answer, &a) && sending &&
                    chunks_send(call, content.data, content.size_bytes, m.offset, end,
                                chunk_size(m.chunk_bytes));
-        call->c->row.done = !revoked && link_call_reply(call->c, GRPC_STATUS_OK, "") && all &&
-                            end == content.size_bytes;
+        bool replied = !revoked && link_call_reply(call->c, GRPC_STATUS_OK, "");
+        link_call_whole(call->c, replied && all && end == content.size_bytes);
         server_path_end(call);
     }
     arena_free(&a);

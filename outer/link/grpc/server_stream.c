@@ -307,7 +307,7 @@ static void stream_lead(struct stream *u)
         u->answer = u->t->broken;
     pthread_mutex_unlock(&s->mutex);
     transfer_release(s, u->t);
-    u->call->c->row.done = u->answer.outcome == ROUND_RECEIPT;
+    link_call_whole(u->call->c, u->answer.outcome == ROUND_RECEIPT);
     stream_end(u);
 }
 

@@ -19,10 +19,10 @@ static enum err unary_call(struct link_grpc *l, struct link_call *c, grpc_byte_b
         bb = link_received(l, c);
     enum err e = link_result(l, c);
     if (e == ERR_OK && !bb)
-        return err_set(ERR_PROTO, "%s ended a call without an answer", l->target);
+        return err_set(ERR_PROTO, "%s ended a call without an answer", l->o.target);
     if (e == ERR_OK) {
         e = link_decode(bb, answer_kind, answer, a);
-        return e == ERR_OK ? e : err_add(ERR_PROTO, "answer of %s: ", l->target);
+        return e == ERR_OK ? e : err_add(ERR_PROTO, "answer of %s: ", l->o.target);
     }
     if (bb)
         grpc_byte_buffer_destroy(bb);
@@ -38,8 +38,8 @@ static enum err unary(struct link *base, enum link_method method, const void *m,
     size_t n;
     enum err e = wire_encode(link_kinds[method].request, m, &a, &data, &n);
     if (e == ERR_OK) {
-        struct link_call *c = link_begin(l, method, LINK_CONTROL,
-                                         (uint64_t)hold_ms + l->keepalive_ms + l->keepalive_ms / 2);
+        struct link_call *c = link_begin(
+            l, method, LINK_CONTROL, (uint64_t)hold_ms + l->o.keepalive_ms + l->o.keepalive_ms / 2);
         e = c ? ERR_OK : ERR_MEMORY;
         if (c) {
             link_call_about(c, method, m);
@@ -102,10 +102,12 @@ enum err link_open(struct link **out, const struct link_dial *d)
 static struct link_call *health_begin(struct link_grpc *l, unsigned channel, const uint8_t *data,
                                       size_t size, uint32_t timeout_ms)
 {
-    void *method = grpc_channel_register_call(l->channels[channel], LINK_HEALTH_PATH, NULL, NULL);
-    struct link_call *c = link_call_open(l->channels[channel], method, l->cq, timeout_ms, NULL);
+    void *method =
+        grpc_channel_register_call(l->channels.list[channel], LINK_HEALTH_PATH, NULL, NULL);
+    struct link_call *c =
+        link_call_open(l->channels.list[channel], method, l->channels.cq, timeout_ms, NULL);
     if (!c)
-        err_set(ERR_MEMORY, "no memory for a call to %s", l->target);
+        err_set(ERR_MEMORY, "no memory for a call to %s", l->o.target);
     else if (!link_call_send_start(c, link_buffer(data, size)))
         (void)0; /* the status says why */
     return c;

@@ -42,7 +42,7 @@ static inline grpc_status_code hand_end(struct link_call *c, grpc_byte_buffer **
 {
     grpc_byte_buffer *bb = link_call_recv(c);
     link_call_wait(c, &c->status);
-    grpc_status_code code = c->code;
+    grpc_status_code code = c->end.code;
     if (message)
         *message = bb;
     else if (bb)

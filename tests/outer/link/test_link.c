@@ -407,7 +407,7 @@ static grpc_status_code by_hand_first(int port, size_t n, uint8_t byte)
     free(message);
     assert_null(link_call_recv(h.c));
     link_call_wait(h.c, &h.c->status);
-    grpc_status_code code = h.c->code;
+    grpc_status_code code = h.c->end.code;
     by_hand_close(&h);
     return code;
 }

@@ -122,8 +122,8 @@ static void open_calls_of_a_revoked_certificate_end(void **state)
         while (hand_message(calls[i]))
             ;
         link_call_wait(calls[i], &calls[i]->status);
-        if (calls[i]->code != GRPC_STATUS_PERMISSION_DENIED)
-            fail_msg("call %u: status %d", i, (int)calls[i]->code);
+        if (calls[i]->end.code != GRPC_STATUS_PERMISSION_DENIED)
+            fail_msg("call %u: status %d", i, (int)calls[i]->end.code);
         link_call_close(calls[i]);
     }
     log_to(NULL, NULL);
