@@ -1,8 +1,19 @@
 #ifndef LINK_CLIENT_H
 #define LINK_CLIENT_H
-/* Private to outer/link/grpc: a site's end. link_grpc.c has the channels and what calls begin and
- * end with, unary.c the small calls, link_up.c contributions, link_down.c downloads. Calls may come
- * from several threads at once.
+/* Private to outer/link/grpc: a site's end. Calls may come from several threads at once. Its files,
+ * what both ends share, and the members of struct link_grpc that each of them writes:
+ *
+ *   link_grpc.c: base, o, mutex, channels, pace_up, pace_down, paths, counters, sockets, seen. The
+ *       channels, and what calls begin and end with.
+ *   link_up.c: pace_up, uploads. Contributions.
+ *   link_down.c: pace_down. Downloads.
+ *   link_proxy.c: none. Connections through a proxy.
+ *   link_call.c: none. One call, of both ends.
+ *   link_path.c: none. What one end sends the other.
+ *   link_socket.c: none. Counters of sockets.
+ *   link_accept.c: none. Pending connections of the aggregator.
+ *
+ * unary.c has the small calls.
  */
 #include "outer/link/grpc/link_call.h"
 #include "outer/link/deal.h"
@@ -54,12 +65,12 @@ struct link_seen { /* who answers at the address */
     bool other;        /* that check found another certificate; `who` describes it */
     char who[LINK_TEXT_MAX];
 };
-struct link_grpc { /* written by link_grpc.c, but for what names another file */
+struct link_grpc {
     struct link base;
     struct link_settings o;
     pthread_mutex_t mutex; /* guards all below */
     struct link_channels channels;
-    struct pace pace_up, pace_down; /* link_up.c, link_down.c */
+    struct pace pace_up, pace_down;
     struct link_paths paths;
     struct link_uploads uploads;
     struct link_counters counters;

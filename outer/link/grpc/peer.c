@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "outer/link/grpc/link_server.h"
+#include "outer/link/grpc/server.h"
 
 enum { LOOKS_LEAST = 64 };
 

@@ -12,7 +12,7 @@
 #include "kernels/base/handover.h"
 #include "kernels/base/log.h"
 #include "outer/link/grpc/link_accept.h"
-#include "outer/link/grpc/link_server.h"
+#include "outer/link/grpc/server.h"
 
 enum {
     UNKNOWN_PEER_CALLS_MAX = 32,

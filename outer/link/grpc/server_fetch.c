@@ -3,7 +3,7 @@
  * again. */
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
-#include "outer/link/grpc/link_server.h"
+#include "outer/link/grpc/server.h"
 
 enum {
     CHUNK_LEAST = 4096,

@@ -7,7 +7,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/link/grpc/link_accept.h"
-#include "outer/link/grpc/link_server.h"
+#include "outer/link/grpc/server.h"
 
 enum {
     TICK_MS = 1000,

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
-#include "outer/link/grpc/link_server.h"
+#include "outer/link/grpc/server.h"
 
 enum {
     SILENT_LEAST_MS = 5000, /* 5 s without data do not prove a broken line, but justify giving the

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/clock.h"
-#include "outer/link/grpc/link_server.h"
+#include "outer/link/grpc/server.h"
 
 enum {
     ACK_CHUNKS = 8, /* chunks between two answers with the stored offset */

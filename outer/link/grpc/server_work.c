@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "kernels/base/clock.h"
-#include "outer/link/grpc/link_server.h"
+#include "outer/link/grpc/server.h"
 
 enum { HOLD_MS_MAX = 60000 };
 

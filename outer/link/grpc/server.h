@@ -1,13 +1,19 @@
-#ifndef LINK_SERVER_H
-#define LINK_SERVER_H
-/* Private to outer/link/grpc: the aggregator's end. Parts:
- *   link_server.c       start, credentials, end
- *   server_admission.c  an arriving call: identity, limits, its thread, its ledger row
- *   server_work.c       the work thread, small calls, held polls
- *   server_stream.c     contributions: streams, chunks, buffers
- *   server_slots.c      the slots that limit the streams received at a time
- *   server_fetch.c      downloads
- *   server_guard.c      pending connections, the own certificate, calls to the own port
+#ifndef SERVER_H
+#define SERVER_H
+/* Private to outer/link/grpc: the aggregator's end. Its files, and the members of struct
+ * link_server that each of them writes:
+ *
+ *   server.c: service, o, core, service_mutex, mutex, changed, limit, sockets. Start, credentials,
+ *       end.
+ *   server_admission.c: calls, limit, sockets. An arriving call: identity, limits, its thread, its
+ *       ledger row.
+ *   server_work.c: work. The work thread, small calls, held polls.
+ *   server_stream.c: streams. Contributions: streams, chunks, buffers.
+ *   server_slots.c: slots. The slots that limit the streams received at a time.
+ *   server_fetch.c: sockets. Downloads.
+ *   server_guard.c: guard, limit. Pending connections, the own certificate, calls to the own port.
+ *   peer.c: looks, sockets. A site's connections and paths.
+ *
  * The admission thread hands each call to a thread of its own: calls are few (a handful per site,
  * limited) and long (held polls, contributions). The service runs under one lock, except store and
  * verify, which run without it on the call's thread. The work thread calls work().
@@ -153,8 +159,6 @@ struct server_looks {
     unsigned count, used;
     struct link_watch watch; /* of downloads; not under the mutex */
 };
-/* A struct of this list is written by the file that has its name, but for o and core, which are
- * link_server.c's, and looks, which is peer.c's. */
 struct link_server {
     struct link_service service;
     struct server_settings o;

@@ -1,4 +1,4 @@
-/* The aggregator's end of the real link: its start, its credentials, its end (link_server.h lists
+/* The aggregator's end of the real link: its start, its credentials, its end (server.h lists
  * the other parts). */
 #include <errno.h>
 #include <grpc/support/alloc.h>
@@ -13,7 +13,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/signals.h"
 #include "outer/link/grpc/link_accept.h"
-#include "outer/link/grpc/link_server.h"
+#include "outer/link/grpc/server.h"
 #include "outer/link/address.h"
 
 enum {
