@@ -1,6 +1,6 @@
 #!/bin/sh
-# What breaks if this fails: the ids of rows that Python hands over (atoll.data) are not those of `atoll data`, a row without a text
-# is lost without a word, an error does not say which row it is, rows of people stay on a disk; or a reader of metrics.jsonl
+# What breaks if this fails: the ids of rows that Python hands over (atoll.data) are not those of `atoll data`, a row without a
+# text is lost without a word, an error does not say which row it is, rows of people stay on a disk; or a reader of metrics.jsonl
 # (atoll.metrics) counts a step twice. No package is needed here; tests/python/check_data.py has what needs one.
 . "$(dirname "$0")/lib.sh"
 python3 -c 'import ctypes' 2>/dev/null || { echo "SKIPPED: no python3 with ctypes"; exit 77; }
@@ -14,7 +14,7 @@ import csv, json, sys
 texts = [p for p in open(sys.argv[1], encoding="utf-8").read().split("\n\n") if p.strip()][:900]
 texts[5] = 'a "quoted" \\ text,\twith\r\nlines\n\nand \u00e9 \u2028 \U0001f600'
 rows = [{"n": i, "body": t, "kind": ("x", 7)[i % 2], "whose": f"p{i // 5}" if i % 3 else i} for i, t in enumerate(texts)]
-chats = [{"chat": [{"role": "user", "content": t[:50]}, {"role": "assistant", "content": t[50:]}]} for t in texts]
+chats = [{"chat": [{"role": "user", "content": t[:50], "name": None}, {"role": "assistant", "content": t[50:]}]} for t in texts]
 out = lambda name: open(name, "w", encoding="utf-8", newline="")
 with out("rows.jsonl") as f:
     for row in [*rows[:3], {**rows[0], "body": None}, *rows[3:9], {**rows[0], "body": ""}, {**rows[0], "body": " \n"}, *rows[9:]]:
@@ -76,10 +76,11 @@ assert (made.rows, made.null, made.blank) == (903, 1, 2), made
 assert "train, site 1" in made.report, made.report
 nan = shards(({"text": t} for t in [float("nan"), *["a text of some words. " * 90] * 60]), "nan/x")
 assert (nan.rows, nan.null) == (61, 1), nan
-upper = lambda messages: "|".join(m["content"].upper() for m in messages)
+upper = lambda messages: "|".join(m["content"].upper() + m.get("name", "") for m in messages) # a null is no key
 shards(map(json.loads, open("chats.jsonl")), "chat_rows", messages="chat", template=upper)
 with open("upper.jsonl", "w") as f:
-    f.writelines(json.dumps({"text": upper(json.loads(line)["chat"])}) + "\n" for line in open("chats.jsonl"))
+    for line in open("chats.jsonl"):
+        f.write(json.dumps({"text": "|".join(m["content"].upper() for m in json.loads(line)["chat"])}) + "\n")
 END
 plain --sites 2 --tokenizer "$tokenizer" --split-sentences --field text plain.jsonl
 same wanted

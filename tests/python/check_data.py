@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What breaks if this fails: a data set of `datasets`, a Parquet or an Arrow file gives other shards than its texts do as JSON lines,
-a chat is not what the template of its tokenizer makes of it, a frame of metrics has other numbers than metrics.jsonl. What needs no
-package is in tests/e2e/python_data.sh.
+"""What breaks if this fails: a data set of `datasets`, a Parquet or an Arrow file gives other shards than its texts do as JSON
+lines, a chat is not what the template of its tokenizer makes of it, a frame of metrics has other numbers than metrics.jsonl. What
+needs no package is in tests/e2e/python_data.sh.
 
     tests/python.sh data        what installs datasets, pyarrow and pandas and calls this
     check_data.py ATOLL SCRATCH CSV
@@ -38,7 +38,7 @@ COLUMNS = ["date", "machine", "commit", "case", "rounds", "kills", "outer_state"
 
 def texts_of():
     whole = "\n\n".join(p.read_text() for p in sorted((ROOT / "tests/golden/text").glob("*.txt")))
-    return [text for text in whole.split("\n\n") if text.strip()]
+    return [text for text in (whole[i:i + 250] for i in range(0, len(whole), 250)) if text.strip()]
 
 
 def rows_of(texts):
@@ -90,8 +90,8 @@ def write_sources(rows):
     pathlib.Path("hub/more").mkdir(parents=True)  # what load_dataset knows: a directory with data files
     data.to_parquet("hub/more/train-00000-of-00001.parquet")
     data.select(range(9)).to_parquet("hub/more/test-00000-of-00001.parquet")
-    pathlib.Path("hub/README.md").write_text("---\nconfigs:\n- config_name: more\n  data_files:\n  - {split: train, path: more/train-*}\n"
-                                             "  - {split: test, path: more/test-*}\n---\n")
+    pathlib.Path("hub/README.md").write_text("---\nconfigs:\n- config_name: more\n  data_files:\n"
+                                             "  - {split: train, path: more/train-*}\n  - {split: test, path: more/test-*}\n---\n")
     return data
 
 
@@ -113,8 +113,8 @@ def check_sources(data, rows, texts):
 
 def check_labels(data, rows):
     """The names of a ClassLabel, not its numbers."""
-    pathlib.Path("labels.tsv").write_text("".join(
-        f"{row['patient']}\t{['bad', 'good'][row['kind']]}\t" + " ".join(row["text"].split()) + "\n" for row in rows if row["text"]))
+    lines = [(row["patient"], ["bad", "good"][row["kind"]], " ".join(row["text"].split())) for row in rows if row["text"]]
+    pathlib.Path("labels.tsv").write_text("".join("\t".join(line) + "\n" for line in lines))
     program("--out", "made", "--labels", "--owners", "--tokenizer", PUBLISHED / "bert", "labels.tsv")
     wanted = files("made")
     joined = data.map(lambda row: {"text": row["text"] and " ".join(row["text"].split())})
@@ -123,15 +123,16 @@ def check_labels(data, rows):
 
 
 def check_chats():
-    """The template of a tokenizer: the ids are those that the tokenizer itself gives the chat. Before a document of a stream `atoll
-    data` puts bos, so that the template's is left out; of --documents the template's stays."""
+    """The template of a tokenizer: the ids are those that the tokenizer itself gives the chat. Before a document of a stream
+    `atoll data` puts bos, so that the template's is left out; of --documents the template's stays."""
     shutil.copytree(PUBLISHED / "llama3", "llama3")
     tokenizer = AutoTokenizer.from_pretrained("llama3")
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained("chat")
     rows = pyarrow.parquet.read_table("rows.parquet").to_pylist()
     chats = [[{k: m[k] for k in ("role", "content")} for m in row["messages"]] for row in rows if row["messages"]]
-    ids = [i for chat in chats for i in tokenizer(tokenizer.apply_chat_template(chat, tokenize=False), add_special_tokens=False).input_ids]
+    whole = [tokenizer.apply_chat_template(chat, tokenize=False) for chat in chats]
+    ids = [i for text in whole for i in tokenizer(text, add_special_tokens=False).input_ids]
     for head, words in ((1024, []), (0, ["--documents"])):
         command("--out", "made", "--messages", "messages", "--template", "chat", "rows.parquet", "--tokenizer", "llama3",
                 "--held-out", "0", *words)
