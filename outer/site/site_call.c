@@ -300,7 +300,7 @@ static enum err bind(struct site *s, struct site_peer *p, const struct wire_hell
 static void heard_of(struct site_box *b, unsigned fragment, const struct wire_fragment_state *there)
 {
     if (b->fragment == fragment)
-        b->received = there->round == b->round && digest_equal(&there->accepted, &b->payload);
+        b->received = there->round == b->round && digest_equal(&there->accepted, &b->made.payload);
 }
 
 static enum err organs_heard(struct site *s, unsigned peer, const struct wire_hello_answer *a)

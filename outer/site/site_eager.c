@@ -115,8 +115,8 @@ static enum err own_decoded(struct site_slot *l, float *own, unsigned fragment, 
     *known = e == ERR_OK && l->box.valid;
     if (!*known)
         return e == ERR_CORRUPT ? ERR_OK : e;
-    return outer_state_decode(m, fragment, l->box.codec, own,
-                              &(struct codec_payload){l->payload, l->box.payload_bytes},
+    return outer_state_decode(m, fragment, l->box.made.codec, own,
+                              &(struct codec_payload){l->payload, l->box.made.payload_bytes},
                               m->next.codes);
 }
 
@@ -174,8 +174,8 @@ enum err site_eager_make(struct site_slot *l, const struct site_submission *w)
     float all = l->others + w->weight;
     if (!eager_due(l, w))
         return ERR_OK;
-    TRY(outer_state_decode(m, w->fragment, l->box.codec, m->mean,
-                           &(struct codec_payload){l->payload, l->box.payload_bytes},
+    TRY(outer_state_decode(m, w->fragment, l->box.made.codec, m->mean,
+                           &(struct codec_payload){l->payload, l->box.made.payload_bytes},
                            state->codes));
     m->dev->ops->axpy(m->dev, m->mean, staging_in(&m->staging, STAGING_BESIDE, l->start, n), 1, n);
     m->dev->ops->div_scalar(m->dev, m->mean, all, n);

@@ -251,8 +251,8 @@ enum err site_masks_sending(struct site_slot *l, bool *may)
         return ERR_OK;
     TRY(site_masks_open(s));
     TRY(site_masks_context(l, &b->announced, &c));
-    enum seal_answer a =
-        seal_site_contribute(s->masks->seals, &c, &b->announced.of, &b->b, &b->payload, &persist);
+    enum seal_answer a = seal_site_contribute(s->masks->seals, &c, &b->announced.of, &b->b,
+                                              &b->made.payload, &persist);
     *may = a == SEAL_ok || a == SEAL_again;
     if (!*may)
         return site_masks_refused(l, b->fragment, b->round, "send", a);

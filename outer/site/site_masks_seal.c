@@ -97,7 +97,7 @@ static enum err seal_keep(struct site_slot *l, const struct seal_context *contex
     const struct site_box *b = &l->box;
     unsigned f = r->of.fragment;
     bool here = b->valid && b->fragment == f && b->round == r->of.round;
-    uint64_t charged = here ? b->charged : s->charged;
+    uint64_t charged = here ? b->made.charged : s->charged;
     char path[PATH_BYTES];
     const struct codec *c = codec_get(outer_state_codec(s->replica, f));
     struct seal_kept kept = {.run = s->o->run,

@@ -28,7 +28,7 @@ static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
 /* What goes to the aggregator. */
 static const uint8_t *box_sent(const struct site_slot *l, size_t *size)
 {
-    *size = l->box.masked_bytes ? l->box.masked_bytes : l->box.payload_bytes;
+    *size = l->box.masked_bytes ? l->box.masked_bytes : l->box.made.payload_bytes;
     return l->box.masked_bytes ? l->masked : l->payload;
 }
 
@@ -43,21 +43,21 @@ static size_t own_parts(struct site_slot *l, size_t elements, struct file_part o
 static void box_fields(struct record_cursor *c, void *self)
 {
     struct site_box *b = self;
-    uint32_t fragment = b->fragment, codec = (uint32_t)b->codec;
-    uint64_t bytes = b->payload_bytes;
+    uint32_t fragment = b->fragment, codec = (uint32_t)b->made.codec;
+    uint64_t bytes = b->made.payload_bytes;
     record_u32(c, &fragment);
     record_u32(c, &codec);
     record_u64(c, &b->round);
     record_u64(c, &bytes);
-    record_f32(c, &b->weight);
-    record_u64(c, &b->data_cursor);
-    record_u64(c, &b->max_local_steps_offline);
-    record_u8(c, &b->residual_ratio);
-    record_digest(c, &b->parent);
-    record_digest(c, &b->grid);
+    record_f32(c, &b->made.weight);
+    record_u64(c, &b->made.data_cursor);
+    record_u64(c, &b->made.max_local_steps_offline);
+    record_u8(c, &b->made.residual_ratio);
+    record_digest(c, &b->made.parent);
+    record_digest(c, &b->made.grid);
     b->fragment = fragment;
-    b->codec = (enum codec_kind)codec;
-    b->payload_bytes = bytes;
+    b->made.codec = (enum codec_kind)codec;
+    b->made.payload_bytes = bytes;
 }
 
 /* Behind the two sections of each contribution: of a site with a privacy budget u64, the steps that
@@ -78,21 +78,21 @@ static enum err box_write(struct site_slot *l)
     uint8_t charged[CHARGED_BYTES];
     struct bytes_writer w = bytes_writer(charged, sizeof charged);
     struct record_form form = {"outbox", box_fields, &l->box};
-    struct file_part payload = {l->payload, l->box.payload_bytes}, own[2],
+    struct file_part payload = {l->payload, l->box.made.payload_bytes}, own[2],
                      steps = {charged, sizeof charged}, masked[3];
     struct record_section sections[BOX_SECTIONS + 1 + BOX_MASKED_SECTIONS] = {
         {.parts = &payload, .part_count = 1},
         {.parts = own, .part_count = own_parts(l, fragment_of(s, l->box.fragment)->elements, own)}};
     size_t count = BOX_SECTIONS;
-    bytes_put_u64(&w, l->box.charged);
+    bytes_put_u64(&w, l->box.made.charged);
     masked_parts(l, masked);
-    if (l->box.charged)
+    if (l->box.made.charged)
         sections[count++] = (struct record_section){.parts = &steps, .part_count = 1};
     if (l->box.masked_bytes) {
-        sections[count++] = (struct record_section){&masked[0], 1, l->box.payload};
+        sections[count++] = (struct record_section){&masked[0], 1, l->box.made.payload};
         sections[count++] = (struct record_section){.parts = &masked[1], .part_count = 2};
     } else {
-        sections[0].digest = l->box.payload;
+        sections[0].digest = l->box.made.payload;
     }
     path_of(path, l->box.fragment, l->box.round);
     return store_write(s->env, path, &form, sections, count);
@@ -127,7 +127,7 @@ static bool masked_take(struct site_slot *l, const struct record *r)
     if (!l->box.masked_bytes || site_masks_room(l, l->box.masked_bytes) != ERR_OK)
         return false;
     masked_parts(l, parts);
-    l->box.payload = r->sections[at].digest;
+    l->box.made.payload = r->sections[at].digest;
     return record_take(r, at, &parts[0], 1) && record_take(r, at + 1, &parts[1], 2);
 }
 
@@ -136,16 +136,16 @@ static bool box_take(struct site_slot *l, const struct site_box *b, const struct
                      unsigned fragment, uint64_t round)
 {
     size_t elements = fragment_of(l->site, fragment)->elements;
-    const struct codec *c = codec_get(b->codec);
-    struct file_part payload = {l->payload, b->payload_bytes}, own[2];
+    const struct codec *c = codec_get(b->made.codec);
+    struct file_part payload = {l->payload, b->made.payload_bytes}, own[2];
     uint64_t charged;
     if (b->fragment != fragment || b->round != round || !c ||
-        b->payload_bytes > c->payload_max(c, elements) || !record_take(r, 0, &payload, 1) ||
+        b->made.payload_bytes > c->payload_max(c, elements) || !record_take(r, 0, &payload, 1) ||
         !record_take(r, 1, own, own_parts(l, elements, own)) || !charged_take(r, &charged))
         return false;
     l->box = *b;
-    l->box.charged = charged;
-    l->box.payload = r->sections[0].digest;
+    l->box.made.charged = charged;
+    l->box.made.payload = r->sections[0].digest;
     l->box.valid = masked_take(l, r);
     return l->box.valid;
 }
@@ -153,16 +153,16 @@ static bool box_take(struct site_slot *l, const struct site_box *b, const struct
 /* For what the codec may make at most: the record may name more. */
 static enum err box_room(struct site_slot *l, const struct site_box *b, unsigned fragment)
 {
-    const struct codec *c = codec_get(b->codec);
+    const struct codec *c = codec_get(b->made.codec);
     size_t most = c ? c->payload_max(c, fragment_of(l->site, fragment)->elements) : 0;
-    return b->payload_bytes <= most ? site_payload_grow(l, b->payload_bytes) : ERR_OK;
+    return b->made.payload_bytes <= most ? site_payload_grow(l, b->made.payload_bytes) : ERR_OK;
 }
 
 /* A contribution to the present round counts on its parent only. */
 static bool box_stands(const struct site_slot *l)
 {
     const struct outer_state_fragment *state = &l->site->replica->state[l->box.fragment];
-    return l->box.round != state->round || digest_equal(&l->box.parent, &state->manifest);
+    return l->box.round != state->round || digest_equal(&l->box.made.parent, &state->manifest);
 }
 
 enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round)
@@ -190,12 +190,12 @@ enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round
     arena_free(&scratch);
     TRY(e);
     if (MUTANT(MASK_ANEW) && l->box.valid && l->box.masked_bytes) {
-        TRY(site_masks_apply(l, &l->box.announced, codec_get(l->box.codec)));
-        l->box.payload = digest_of(l->masked, l->box.masked_bytes);
+        TRY(site_masks_apply(l, &l->box.announced, codec_get(l->box.made.codec)));
+        l->box.made.payload = digest_of(l->masked, l->box.masked_bytes);
     }
     l->box.valid = l->box.valid && box_stands(l);
     l->box.received = s->round_there[fragment] == round &&
-                      digest_equal(&s->accepted_there[fragment], &l->box.payload);
+                      digest_equal(&s->accepted_there[fragment], &l->box.made.payload);
     return ERR_OK;
 }
 
@@ -211,11 +211,11 @@ enum err site_outbox_repair(struct site_slot *l)
     size_t elements = fragment_of(s, l->box.fragment)->elements;
     struct record_section kept = {.parts = own, .part_count = own_parts(l, elements, own)};
     struct digest_stream d;
-    struct digest clear = digest_of(l->payload, l->box.payload_bytes), sent, held;
+    struct digest clear = digest_of(l->payload, l->box.made.payload_bytes), sent, held;
     size_t size;
     const uint8_t *bytes = box_sent(l, &size);
     size_t count = BOX_SECTIONS, at;
-    count += l->box.charged ? 1 : 0;
+    count += l->box.made.charged ? 1 : 0;
     count += l->box.masked_bytes ? BOX_MASKED_SECTIONS : 0;
     at = l->box.masked_bytes ? count - BOX_MASKED_SECTIONS : 0;
     struct arena scratch = arena_make(0);
@@ -227,10 +227,10 @@ enum err site_outbox_repair(struct site_slot *l)
     path_of(path, l->box.fragment, l->box.round);
     enum err e = store_read(s->env, path, &form, elements * MOST, &r, &scratch);
     sent = digest_of(bytes, size);
-    bool same = e == ERR_OK && r.section_count == count && digest_equal(&sent, &l->box.payload) &&
-                digest_equal(&sent, &r.sections[at].digest) &&
-                digest_equal(&clear, &r.sections[0].digest) &&
-                digest_equal(&held, &r.sections[1].digest);
+    bool same =
+        e == ERR_OK && r.section_count == count && digest_equal(&sent, &l->box.made.payload) &&
+        digest_equal(&sent, &r.sections[at].digest) &&
+        digest_equal(&clear, &r.sections[0].digest) && digest_equal(&held, &r.sections[1].digest);
     arena_free(&scratch);
     if (e == ERR_OK && !same)
         e = err_set(ERR_CORRUPT, "this process holds other bytes than the file held");
@@ -413,22 +413,22 @@ static enum err contribution_form(struct site_slot *l, const struct formation *f
     metrics_behind(&s->metrics[fragment], sqrt(left / delta)); /* NaN when nothing moved */
     l->box = (struct site_box){.fragment = fragment,
                                .round = state->round,
-                               .codec = c->kind,
-                               .payload_bytes = bytes,
-                               .parent = state->manifest,
-                               .grid = outer_state_grid(s->replica, fragment),
-                               .weight = w->weight,
-                               .data_cursor = w->data_cursor,
-                               .charged = charges_now(s, w),
-                               .max_local_steps_offline = w->late,
-                               .pace = w->pace,
-                               .residual_ratio = codec_residual_ratio(left, delta)};
+                               .made = {.codec = c->kind,
+                                        .payload_bytes = bytes,
+                                        .parent = state->manifest,
+                                        .grid = outer_state_grid(s->replica, fragment),
+                                        .weight = w->weight,
+                                        .data_cursor = w->data_cursor,
+                                        .charged = charges_now(s, w),
+                                        .max_local_steps_offline = w->late,
+                                        .pace = w->pace,
+                                        .residual_ratio = codec_residual_ratio(left, delta)}};
     if (s->o->masks.on) {
-        l->box.residual_ratio = 0; /* it would tell something of this site alone */
+        l->box.made.residual_ratio = 0; /* it would tell something of this site alone */
         TRY(site_masks_apply(l, from->announced, c));
     }
     const uint8_t *sent = box_sent(l, &size);
-    l->box.payload = digest_of(sent, size);
+    l->box.made.payload = digest_of(sent, size);
     if (!from->again)
         TRY(site_eager_make(l, w));
     uint64_t encoded = s->env->ops->now_ms(s->env);
@@ -477,8 +477,8 @@ enum err site_outbox_trained(struct site_slot *l, unsigned fragment, float *valu
     const struct outer_state_fragment *state = &m->state[fragment];
     size_t n = fragment_of(l->site, fragment)->elements;
     ASSERT(l->box.valid && l->box.fragment == fragment && l->box.round == state->round);
-    TRY(outer_state_decode(m, fragment, l->box.codec, m->mean,
-                           &(struct codec_payload){l->payload, l->box.payload_bytes},
+    TRY(outer_state_decode(m, fragment, l->box.made.codec, m->mean,
+                           &(struct codec_payload){l->payload, l->box.made.payload_bytes},
                            state->codes));
     staging_out(&m->staging, values, m->mean, n);
     TRY(dev_sync(m->dev));
@@ -504,18 +504,18 @@ enum err site_outbox_send(struct site_slot *l)
     while (!b->received && !site_step_back_due(s, b->fragment)) {
         struct wire_contribution m = {.head = site_head(l, b->fragment),
                                       .fragment = b->fragment,
-                                      .codec = b->codec,
+                                      .codec = b->made.codec,
                                       .round = b->round,
                                       .payload_bytes = size,
-                                      .data_cursor = b->data_cursor,
-                                      .charged = b->charged,
-                                      .max_local_steps_offline = b->max_local_steps_offline,
-                                      .residual_ratio = b->residual_ratio,
-                                      .pace = b->pace,
-                                      .parent = b->parent,
-                                      .grid = b->grid,
-                                      .payload = b->payload,
-                                      .weight = b->weight};
+                                      .data_cursor = b->made.data_cursor,
+                                      .charged = b->made.charged,
+                                      .max_local_steps_offline = b->made.max_local_steps_offline,
+                                      .residual_ratio = b->made.residual_ratio,
+                                      .pace = b->made.pace,
+                                      .parent = b->made.parent,
+                                      .grid = b->made.grid,
+                                      .payload = b->made.payload,
+                                      .weight = b->made.weight};
         struct wire_answer a = {.outcome = ROUND_NONE};
         bool again;
         TRY(site_identity_sign(s, &m)); /* anew for each epoch; the payload never changes */
@@ -572,7 +572,7 @@ static enum err round_tokens(struct site *s, unsigned fragment, uint64_t round, 
     *tokens = 0;
     if (s->replica->state[fragment].round <= round) {
         TRY(site_outbox_load(s->main, fragment, round));
-        *tokens = s->main->box.valid ? s->main->box.data_cursor : 0;
+        *tokens = s->main->box.valid ? s->main->box.made.data_cursor : 0;
     } else if (outer_state_manifest(s->replica, fragment, round, &m) == ERR_OK) {
         const struct manifest_entry *own = site_own_entry(s, &m);
         *tokens = own ? own->data_cursor : 0;
@@ -594,8 +594,8 @@ static enum err residual_give_back(struct site_slot *l, unsigned fragment)
     struct outer_state *m = l->site->replica;
     size_t n = fragment_of(l->site, fragment)->elements;
     float *residual = staging_at(&m->staging, STAGING_BESIDE, m->next.residual);
-    TRY(outer_state_decode(m, fragment, l->box.codec, m->mean,
-                           &(struct codec_payload){l->payload, l->box.payload_bytes},
+    TRY(outer_state_decode(m, fragment, l->box.made.codec, m->mean,
+                           &(struct codec_payload){l->payload, l->box.made.payload_bytes},
                            m->state[fragment].codes));
     m->dev->ops->copy(m->dev, residual, l->residual, n * sizeof *residual);
     m->dev->ops->axpy(m->dev, residual, m->mean, 1, n);
@@ -613,8 +613,8 @@ static enum err book_clipped(struct site_slot *l, const struct manifest *m, floa
     float *sent = next->residual; /* for now */
     log_event(LOG_WARN, "clipped", "fragment=%u round=%" PRIu64 " factor=%g", m->fragment, m->round,
               (double)factor);
-    TRY(outer_state_decode(r, m->fragment, l->box.codec, r->mean,
-                           &(struct codec_payload){l->payload, l->box.payload_bytes},
+    TRY(outer_state_decode(r, m->fragment, l->box.made.codec, r->mean,
+                           &(struct codec_payload){l->payload, l->box.made.payload_bytes},
                            r->state[m->fragment].codes));
     staging_out(&r->staging, sent, r->mean, n);
     TRY(dev_sync(r->dev));
@@ -677,16 +677,17 @@ enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct
      * that its residual follows from the acts, and not from when it was told. */
     bool own = l->box.valid && (entry || MUTANT(REMOVED_KEPT));
     const struct site_box *b = own && !MUTANT(COMMITTED_BLIND) ? &l->box : NULL;
-    if (included && b && !digest_equal(&entry->payload, &b->payload))
+    if (included && b && !digest_equal(&entry->payload, &b->made.payload))
         return err_set(ERR_DISAGREE,
                        "fragment %u round %" PRIu64
                        ": the manifest includes other bytes than this site sent",
                        fragment, m->round);
-    if (entry && b && digest_equal(&entry->payload, &b->payload) && entry->charged != b->charged)
+    if (entry && b && digest_equal(&entry->payload, &b->made.payload) &&
+        entry->charged != b->made.charged)
         return err_set(ERR_DISAGREE,
                        "fragment %u round %" PRIu64 ": the manifest has %" PRIu64
                        " charged steps of this site, it has said %" PRIu64,
-                       fragment, m->round, entry->charged, b->charged);
+                       fragment, m->round, entry->charged, b->made.charged);
     if (entry && !included && s->o->strict && !manifest_aborted(m))
         return err_set(ERR_DISAGREE,
                        "fragment %u round %" PRIu64

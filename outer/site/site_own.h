@@ -36,11 +36,7 @@ struct site_announced_round { /* secure aggregation: which sites mask for each o
     struct seal_announce of;
     struct set members; /* as the aggregator says; what counts is what the site knows of them */
 };
-struct site_box { /* the one contribution in memory; its file is the truth */
-    bool valid;
-    bool received; /* the aggregator said so in the epoch we are bound to */
-    unsigned fragment;
-    uint64_t round;
+struct site_made { /* what a contribution is; site_outbox.c writes it */
     enum codec_kind codec;
     size_t payload_bytes;
     struct digest payload, parent, grid;
@@ -48,7 +44,14 @@ struct site_box { /* the one contribution in memory; its file is the truth */
     uint64_t data_cursor, max_local_steps_offline, charged;
     uint8_t residual_ratio; /* codec_residual_ratio of residual' */
     struct wire_pace pace;  /* of the submission; not in the file */
-    /* Secure aggregation: `payload` is then the digest of the masked bytes. */
+};
+struct site_box { /* the one contribution in memory; its file is the truth */
+    bool valid;
+    bool received; /* the aggregator said so in the epoch we are bound to */
+    unsigned fragment;
+    uint64_t round;
+    struct site_made made;
+    /* Secure aggregation: `made.payload` is then the digest of the masked bytes. */
     size_t masked_bytes; /* of them; 0: the payload is sent as it is */
     struct site_announced_round announced;
     struct cipher_key b; /* the site's own mask */

@@ -125,9 +125,9 @@ static enum err withdraw(struct site_slot *l, unsigned fragment)
     TRY(site_outbox_trained(l, fragment, trained));
     struct withdrawn x = {fragment,
                           {.round = round,
-                           .weight = l->box.weight,
-                           .data_cursor = l->box.data_cursor,
-                           .late = l->box.max_local_steps_offline}};
+                           .weight = l->box.made.weight,
+                           .data_cursor = l->box.made.data_cursor,
+                           .late = l->box.made.max_local_steps_offline}};
     struct record_form form = {"withdraw", withdrawn_fields, &x};
     struct file_part part = {trained,
                              s->replica->fragments->f[fragment].elements * sizeof *trained};

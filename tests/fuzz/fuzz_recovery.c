@@ -179,7 +179,7 @@ static void site_base(void)
         local[k] = r.state.state[0].theta[k] + (float)(k % 31) / 1024;
     struct site_submission w = {.weight = 1, .data_cursor = 512};
     ASSERT(site_outbox_make(r.site->main, &w, NULL, local) == ERR_OK);
-    t.payload[1] = r.site->main->box.payload;
+    t.payload[1] = r.site->main->box.made.payload;
     ASSERT(store_begin(&t.base[1].env) == ERR_OK);
     replica_close(&r);
 }
@@ -312,8 +312,9 @@ static void site_stands(const struct replica *r, const struct damage *d)
     state_is(&r->state, &t.state[0]);
     if (!box->valid)
         return;
-    struct digest payload = digest_of(r->site->main->payload, box->payload_bytes);
-    ASSERT(digest_equal(&box->payload, &t.payload[1]) && digest_equal(&payload, &t.payload[1]));
+    struct digest payload = digest_of(r->site->main->payload, box->made.payload_bytes);
+    ASSERT(digest_equal(&box->made.payload, &t.payload[1]) &&
+           digest_equal(&payload, &t.payload[1]));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)

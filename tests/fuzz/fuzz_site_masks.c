@@ -224,7 +224,7 @@ static void seal_tell(struct body *sign, struct body *reveal, uint64_t epoch)
     struct bytes_writer w = bytes_writer(reveal->bytes, sizeof reveal->bytes);
     s = (struct seal){.of = {.u = all_sites(SITES)}, .epoch = epoch, .s = all_sites(SITES - 1)};
     for (unsigned i = 0; i < SITES - 1; i++)
-        s.payload[i] = i ? digest_of(names[i], 1) : t.site->main->box.payload;
+        s.payload[i] = i ? digest_of(names[i], 1) : t.site->main->box.made.payload;
     size_t n = seal_write(&c, &s, bytes);
     ASSERT(by->ops->sign(by, bytes, n, bytes + n) == ERR_OK);
     memcpy(sign->bytes, bytes, n + SIGNER_BYTES);
@@ -308,8 +308,8 @@ static void site_contributes(void)
     free(payload);
     ASSERT(site_masks_apply(l, &r, c) == ERR_OK);
     l->box.valid = true;
-    l->box.payload_bytes = l->box.masked_bytes;
-    l->box.payload = digest_of(l->masked, l->box.masked_bytes);
+    l->box.made.payload_bytes = l->box.masked_bytes;
+    l->box.made.payload = digest_of(l->masked, l->box.masked_bytes);
     ASSERT(site_masks_sending(l, &may) == ERR_OK && may);
     t.b = l->box.b;
 }
