@@ -120,26 +120,26 @@ enum err site_open(struct site **out, struct env *w, struct link *l, struct oute
     *out = NULL;
     TRY_ALLOC(s = arena_alloc(perm, sizeof *s));
     s->env = w;
-    s->link = l;
+    s->own.link = l;
     s->replica = m;
     struct site_options *kept;
     TRY_ALLOC(kept = arena_alloc(perm, sizeof *kept));
     *kept = *o;
     s->o = kept;
-    s->index = o->index;
-    TRY_ALLOC(s->main = arena_alloc(perm, sizeof *s->main));
-    s->config = identity_digest(o->canonical);
-    s->clock_s = NAN;
+    s->own.index = o->index;
+    TRY_ALLOC(s->own.main = arena_alloc(perm, sizeof *s->own.main));
+    s->own.config = identity_digest(o->canonical);
+    s->own.clock_s = NAN;
     TRY(site_members_open(s, perm));
     TRY(w->ops->mutex_open(w, &s->mutex));
-    TRY_ALLOC(s->metrics = arena_array(perm, m->fragments->count, sizeof *s->metrics));
+    TRY_ALLOC(s->own.metrics = arena_array(perm, m->fragments->count, sizeof *s->own.metrics));
     for (unsigned f = 0; f < m->fragments->count; f++)
-        TRY(metrics_open(&s->metrics[f], m->fragments->f[f].elements, perm));
+        TRY(metrics_open(&s->own.metrics[f], m->fragments->f[f].elements, perm));
     *out = s;
-    TRY(site_slot_make(s->main, s, perm));
+    TRY(site_slot_make(s->own.main, s, perm));
     TRY(site_identify(s));
     TRY(site_identity_open(s, perm));
-    TRY(site_scrub_open(s, perm));
+    TRY(site_scrub_open(&s->own.scrub, s, perm));
     return site_slots_open(s, perm);
 }
 
@@ -203,18 +203,23 @@ static void final_fields(struct record_cursor *c, void *self)
     record_u64(c, self);
 }
 
+void site_index_take(struct site *s, unsigned index)
+{
+    s->own.index = index;
+}
+
 void site_final(struct site *s, unsigned fragment, uint64_t rounds)
 {
     uint64_t here = s->replica->state[fragment].round;
     rounds = rounds < here ? rounds : here;
-    if (rounds > s->final[fragment])
-        s->final[fragment] = rounds;
-    site_masks_final(s, fragment, s->final[fragment]);
+    if (rounds > s->own.final[fragment])
+        s->own.final[fragment] = rounds;
+    site_masks_final(s, fragment, s->own.final[fragment]);
 }
 
 uint64_t site_final_kept(const struct site *s, unsigned fragment)
 {
-    uint64_t round = s->replica->state[fragment].round, kept = s->final[fragment];
+    uint64_t round = s->replica->state[fragment].round, kept = s->own.final[fragment];
     uint64_t least = round > GIVEN_UP_MAX ? round - GIVEN_UP_MAX : 0;
     kept = kept > least ? kept : least;
     return kept < round ? kept : round;
@@ -252,7 +257,7 @@ static enum err final_load(struct site *s)
 enum err site_final_keep(struct site *s, unsigned fragment)
 {
     char path[FINAL_PATH_BYTES];
-    uint64_t rounds = s->final[fragment];
+    uint64_t rounds = s->own.final[fragment];
     struct record_form form = {"final", final_fields, &rounds};
     final_path(path, fragment);
     return store_write(s->env, path, &form, NULL, 0);
@@ -271,7 +276,7 @@ bool site_step_back_due(const struct site *s, unsigned fragment)
 static enum err manifest_ours(struct site *s, unsigned fragment, uint64_t round,
                               const struct manifest *m)
 {
-    bool ours = !strcmp(m->run, s->o->run) && digest_equal(&m->config, &s->config) &&
+    bool ours = !strcmp(m->run, s->o->run) && digest_equal(&m->config, &s->own.config) &&
                 m->fragment == fragment && m->round == round &&
                 (m->roster_version < 2 ? m->site_count : m->initial) == s->o->site_count;
     unsigned least = round_least(m->site_count, s->o->strict, &s->o->masks),
@@ -359,7 +364,7 @@ static enum err fetch_bytes(struct site_slot *l, enum wire_what what, unsigned f
                                .offset = a.offset};
         bool again;
         site_unlock(s);
-        enum err e = s->link->ops->fetch(s->link, &m, l->download, size, &a);
+        enum err e = s->own.link->ops->fetch(s->own.link, &m, l->download, size, &a);
         site_lock(s);
         TRY(site_called(l, e, &again));
         *gone = !again && a.outcome == ROUND_GONE;
@@ -386,7 +391,7 @@ static enum err poll_manifest(struct site_slot *l, unsigned fragment, uint64_t r
         a->answer = (struct wire_answer){.outcome = ROUND_NONE};
         manifest_clear(&a->manifest);
         site_unlock(s);
-        enum err e = s->link->ops->poll(s->link, &m, hold_ms, a);
+        enum err e = s->own.link->ops->poll(s->own.link, &m, hold_ms, a);
         site_lock(s);
         l->polled_epoch = m.head.epoch;
         TRY(site_called(l, e, &again));
@@ -400,11 +405,7 @@ static enum err poll_manifest(struct site_slot *l, unsigned fragment, uint64_t r
         }
         if (o == ROUND_COMMIT || o == ROUND_PENDING || o == ROUND_GONE) {
             site_final(s, fragment, a->answer.final);
-            if (a->answer.round > s->round_there[fragment]) {
-                s->round_there[fragment] = a->answer.round;
-                if (!MUTANT(ACCEPTED_STALE)) /* it was of the round before */
-                    s->accepted_there[fragment] = (struct digest){0};
-            }
+            site_polled(s, fragment, a->answer.round);
             return ERR_OK;
         }
         bool rebind = o == ROUND_REBIND;
@@ -486,13 +487,13 @@ static enum err jump_to_snapshot(struct site_slot *l, unsigned fragment)
         TRY(site_hello(l, true));
         if (site_step_back_due(s, fragment))
             return ERR_OK;
-        if (s->round_there[fragment] == 0)
+        if (s->there.round[fragment] == 0)
             return err_set(ERR_DISAGREE,
                            "fragment %u: the aggregator said that round %" PRIu64
                            " is gone, and says now that it has none: a second aggregator, or one "
                            "started from an older copy of its directory",
                            fragment, s->replica->state[fragment].round);
-        TRY(snapshot_fetch(l, fragment, s->round_there[fragment], false, &done));
+        TRY(snapshot_fetch(l, fragment, s->there.round[fragment], false, &done));
         if (!done) /* it has gone on, or cannot read its own files: no hammering */
             TRY(site_sleep(l, SNAPSHOT_RETRY_MS));
     }
@@ -539,7 +540,7 @@ static void metrics_of_round(struct site *s, unsigned fragment)
     const struct outer_state *m = s->replica;
     const struct outer_state_fragment *before = &m->state[fragment];
     const struct outer_opt o = outer_state_optimizer(m, fragment, before->round);
-    struct outer_metrics_state *g = &s->metrics[fragment];
+    struct outer_metrics_state *g = &s->own.metrics[fragment];
     const float *mean = codec_sample(m->work, m->mean, g->stride, g->count);
     const float *momentum = outer_opt_row(o.kind)->momentum ? before->slab[0] : NULL;
     metrics_round(g, before->round, mean, momentum,
@@ -661,7 +662,7 @@ static enum err catch_up(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     bool ahead = false;
-    while (!ahead && s->replica->state[fragment].round < s->round_there[fragment])
+    while (!ahead && s->replica->state[fragment].round < s->there.round[fragment])
         TRY(poll_round(l, fragment, 0, &ahead));
     return ERR_OK;
 }
@@ -673,8 +674,8 @@ static enum err compare_state(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     const struct outer_state_fragment *state = &s->replica->state[fragment];
-    if (s->round_there[fragment] != state->round ||
-        digest_equal(&s->state_there[fragment], &state->digest))
+    if (s->there.round[fragment] != state->round ||
+        digest_equal(&s->there.state[fragment], &state->digest))
         return ERR_OK;
     if (state->round == 0)
         return err_set(ERR_MISMATCH,
@@ -710,7 +711,7 @@ static enum err join_poll(struct site_slot *l, unsigned fragment, bool adopt)
                 fragment, s->members.first[fragment]);
     if (adopt)
         return poll_round(l, fragment, HOLD_MS, NULL);
-    TRY(poll_manifest(l, fragment, s->round_there[fragment], HOLD_MS, &a));
+    TRY(poll_manifest(l, fragment, s->there.round[fragment], HOLD_MS, &a));
     bool soon = s->env->ops->now_ms(s->env) - start < PENDING_MS;
     return soon ? site_sleep(l, PENDING_MS) : ERR_OK;
 }
@@ -724,9 +725,9 @@ static enum err join_poll(struct site_slot *l, unsigned fragment, bool adopt)
 static enum err join_wait(struct site_slot *l, unsigned fragment, bool found)
 {
     struct site *s = l->site;
-    const uint64_t *here = &s->replica->state[fragment].round, *there = &s->round_there[fragment],
+    const uint64_t *here = &s->replica->state[fragment].round, *there = &s->there.round[fragment],
                    *first = &s->members.first[fragment];
-    bool again = *here > 0 || (found && s->index < s->o->site_count);
+    bool again = *here > 0 || (found && s->own.index < s->o->site_count);
     if (s->o->aggregators > 1 || *here >= *first)
         return ERR_OK;
     while ((again ? *here : *there) < *first)
@@ -759,7 +760,7 @@ static bool others_can(const struct site *s)
 /* No round needs what this site has trained for it: others have enough, or it is over. */
 static bool round_spares(const struct site *s, unsigned fragment, uint64_t round)
 {
-    return others_can(s) || s->round_there[fragment] > round;
+    return others_can(s) || s->there.round[fragment] > round;
 }
 
 /* What is stored is sent; what was accepted from this site but is no longer stored is never made a
@@ -776,7 +777,7 @@ static enum err contribution_make(struct site_slot *l, const struct site_submiss
         return site_eager_begin(l, w);
     }
     TRY(site_outbox_load(l, f, round));
-    bool taken = s->round_there[f] == round && !digest_zero(&s->accepted_there[f]);
+    bool taken = s->there.round[f] == round && !digest_zero(&s->there.accepted[f]);
     if (!l->box.valid && !taken && site_withdrawn(s, f, round))
         TRY(site_outbox_make_again(l, f));
     if (l->box.valid)
@@ -819,7 +820,7 @@ static enum err round_advance(struct site_slot *l, unsigned fragment)
     uint64_t round = s->replica->state[fragment].round;
     bool here = l->box.valid && l->box.fragment == fragment && l->box.round == round;
     if (!site_step_back_due(s, fragment) && here && !l->box.received &&
-        s->round_there[fragment] <= round)
+        s->there.round[fragment] <= round)
         return site_outbox_send(l);                /* S4, S5 */
     return poll_round(l, fragment, HOLD_MS, NULL); /* S6 to S9 */
 }
@@ -830,8 +831,8 @@ static enum err contribution_again(struct site_slot *l, unsigned fragment)
     struct site *s = l->site;
     uint64_t round = s->replica->state[fragment].round;
     TRY(site_outbox_load(l, fragment, round));
-    bool taken = s->round_there[fragment] == round && !digest_zero(&s->accepted_there[fragment]);
-    bool makes = !l->box.valid && !taken && s->round_there[fragment] <= round &&
+    bool taken = s->there.round[fragment] == round && !digest_zero(&s->there.accepted[fragment]);
+    bool makes = !l->box.valid && !taken && s->there.round[fragment] <= round &&
                  !round_early(s, fragment, round) && site_withdrawn(s, fragment, round);
     return makes ? site_outbox_make_again(l, fragment) : ERR_OK;
 }
@@ -873,7 +874,7 @@ static bool fragment_ended(const struct site *s, unsigned fragment)
 
 bool site_ended(const struct site *s)
 {
-    bool ended = s->ends_known;
+    bool ended = s->call.ends_known;
     for (unsigned f = 0; f < s->replica->fragments->count; f++)
         ended = ended && fragment_ended(s, f);
     return ended;
@@ -918,14 +919,14 @@ static enum err reported_keep(struct site *s, unsigned fragment)
  * once. True: the aggregator has confirmed the end before, and no process waits for this site. */
 static bool run_over(struct site *s, unsigned fragment)
 {
-    if (s->heard)
+    if (s->call.heard)
         return false;
     bool confirmed = reported(s, fragment);
-    if (!s->told_over)
+    if (!s->own.told_over)
         log_event(LOG_INFO, "complete", "text=\"all rounds are recorded here%s\"",
                   confirmed ? ", and the aggregator knows it"
                             : "; telling the aggregator, should it still wait");
-    s->told_over = true;
+    s->own.told_over = true;
     return confirmed;
 }
 
@@ -934,13 +935,13 @@ static void clock_compare(struct site *s, uint64_t before_ms, const struct wire_
 {
     uint64_t after_ms = s->env->ops->unix_ms(s->env);
     if (a->clock_ms && after_ms >= before_ms && after_ms - before_ms <= CLOCK_CALL_MS)
-        s->clock_s = ((double)before_ms / 2 + (double)after_ms / 2 - (double)a->clock_ms) / 1e3;
+        s->own.clock_s = ((double)before_ms / 2 + (double)after_ms / 2 - (double)a->clock_ms) / 1e3;
 }
 
 double site_clock_s(struct site *s)
 {
     site_lock(s);
-    double clock_s = s->clock_s;
+    double clock_s = s->own.clock_s;
     site_unlock(s);
     return clock_s;
 }
@@ -955,7 +956,7 @@ enum err site_report_on(struct site_slot *l, const struct site_submission *w)
     for (;;) {
         struct link_counters bytes;
         struct wire_answer a = {.outcome = ROUND_NONE};
-        s->link->ops->counters(s->link, &bytes);
+        s->own.link->ops->counters(s->own.link, &bytes);
         struct wire_report m = {.head = site_head(l, fragment),
                                 .fragment = fragment,
                                 .round = state->round,
@@ -968,7 +969,7 @@ enum err site_report_on(struct site_slot *l, const struct site_submission *w)
                                 .bytes_down = bytes.messages_down};
         uint64_t before_ms = s->env->ops->unix_ms(s->env);
         site_unlock(s);
-        enum err e = s->link->ops->report(s->link, &m, &a);
+        enum err e = s->own.link->ops->report(s->own.link, &m, &a);
         site_lock(s);
         if (e == ERR_OK)
             clock_compare(s, before_ms, &a);
@@ -1047,14 +1048,14 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
         TRY(send_stored(l, f));
         TRY(report_standing(l, f));
     }
-    s->started = true;
+    s->own.started = true;
     return ERR_OK;
 }
 
 enum err site_start(struct site *s, const float *initial_slab)
 {
     site_lock(s);
-    TRY(unlocked(s, site_begin(s->main, initial_slab)));
+    TRY(unlocked(s, site_begin(s->own.main, initial_slab)));
     return site_scrub_begin(s);
 }
 
@@ -1066,9 +1067,9 @@ enum err site_leave(struct site *s, const char *why)
     site_slots_end(s); /* nothing is said after the good-bye */
     enum err e = ERR_OK;
     for (unsigned p = 0; e == ERR_OK && p < site_peers(s); p++) {
-        m = (struct wire_leave){.head = site_head(s->main, p)};
+        m = (struct wire_leave){.head = site_head(s->own.main, p)};
         snprintf(m.text, sizeof m.text, "%s", why);
-        e = s->link->ops->leave(s->link, &m, &a);
+        e = s->own.link->ops->leave(s->own.link, &m, &a);
         e = e == ERR_LINK ? ERR_OK : e;
     }
     return e;

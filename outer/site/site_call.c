@@ -82,7 +82,7 @@ static uint64_t backoff_ms(struct site_slot *l)
     unsigned doublings = l->failures < 16 ? l->failures : 16;
     uint64_t ms = (uint64_t)BACKOFF_FIRST_MS << doublings;
     ms = ms < most ? ms : most;
-    return ms / 2 + rng_below(s->o->seed, RNG_JITTER, s->jitter++, ms / 2 + 1);
+    return ms / 2 + rng_below(s->o->seed, RNG_JITTER, s->call.jitter++, ms / 2 + 1);
 }
 
 /* reason: what the link or the aggregator said, if anything. */
@@ -125,11 +125,11 @@ unsigned site_peers(const struct site *s)
 
 static struct wire_head head_to(const struct site *s, unsigned peer)
 {
-    struct wire_head h = {.config = s->config,
+    struct wire_head h = {.config = s->own.config,
                           .roster_version = s->members.version[peer],
                           .epoch = s->peer[peer].epoch,
-                          .incarnation = s->incarnation,
-                          .instance = s->instance,
+                          .incarnation = s->call.incarnation,
+                          .instance = s->call.instance,
                           .aggregator = peer};
     snprintf(h.run, sizeof h.run, "%s", s->o->run);
     snprintf(h.site, sizeof h.site, "%s", s->o->name);
@@ -148,15 +148,15 @@ static void identity_fields(struct record_cursor *c, void *self)
 {
     struct identity *id = self;
     record_text(c, &id->name, IDENTITY_NAME_MAX);
-    record_u64(c, &id->s->incarnation);
+    record_u64(c, &id->s->call.incarnation);
     for (unsigned p = 0; p < WIRE_AGGREGATORS_MAX; p++) {
         record_u64(c, &id->s->peer[p].epoch);
         record_u64(c, &id->s->peer[p].instance);
     }
-    record_u64(c, &id->s->steps.steps);
-    record_u32(c, &id->s->steps.count);
+    record_u64(c, &id->s->call.steps.steps);
+    record_u32(c, &id->s->call.steps.count);
     for (unsigned i = 0; i < SCHEDULE_ENDS_MAX; i++)
-        record_u64(c, &id->s->steps.former[i]);
+        record_u64(c, &id->s->call.steps.former[i]);
 }
 
 static enum err identity_write(struct site *s)
@@ -191,10 +191,10 @@ enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out)
         uint64_t bound = id.s->peer[aggregator].epoch,
                  signed_there = site_announced_epoch(w, aggregator);
         out->epoch = bound > signed_there ? bound : signed_there; /* killed between the two */
-        out->steps = id.s->steps.steps;
-        out->end_count = id.s->steps.count;
+        out->steps = id.s->call.steps.steps;
+        out->end_count = id.s->call.steps.count;
         for (unsigned i = 0; i < out->end_count && i < SCHEDULE_ENDS_MAX; i++)
-            out->ends[i] = (int64_t)id.s->steps.former[i];
+            out->ends[i] = (int64_t)id.s->call.steps.former[i];
         if (out->end_count > SCHEDULE_ENDS_MAX)
             e = err_set(ERR_CORRUPT, "%s/%s: damaged", w->root, identity_path);
     }
@@ -206,10 +206,10 @@ enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out)
 static enum err ends_set(struct site *s)
 {
     int64_t ends[SCHEDULE_ENDS_MAX];
-    for (unsigned i = 0; i < s->steps.count; i++)
-        ends[i] = (int64_t)s->steps.former[i];
-    s->ends_known = true;
-    return outer_state_ends(s->replica, ends, s->steps.count);
+    for (unsigned i = 0; i < s->call.steps.count; i++)
+        ends[i] = (int64_t)s->call.steps.former[i];
+    s->call.ends_known = true;
+    return outer_state_ends(s->replica, ends, s->call.steps.count);
 }
 
 /* Residual, stored contribution and incarnation are one site's: another one that took them up would
@@ -236,10 +236,10 @@ enum err site_identify(struct site *s)
                     id.name, s->o->name);
     arena_free(&scratch);
     TRY(e);
-    if (s->steps.steps == (uint64_t)s->replica->o.schedule.steps)
+    if (s->call.steps.steps == (uint64_t)s->replica->o.schedule.steps)
         TRY(ends_set(s));
-    s->incarnation++;
-    s->env->ops->random(s->env, &s->instance, sizeof s->instance);
+    s->call.incarnation++;
+    s->env->ops->random(s->env, &s->call.instance, sizeof s->call.instance);
     return identity_write(s);
 }
 
@@ -262,12 +262,13 @@ static enum err steps_heard(struct site *s, const struct wire_hello_answer *a)
     struct site_steps now = {(uint64_t)s->replica->o.schedule.steps, .count = a->end_count};
     for (unsigned i = 0; i < a->end_count; i++)
         now.former[i] = (uint64_t)a->ends[i];
-    if (!steps_follow(&s->steps, &now) || (now.count && now.former[now.count - 1] >= now.steps))
+    if (!steps_follow(&s->call.steps, &now) ||
+        (now.count && now.former[now.count - 1] >= now.steps))
         return err_set(ERR_DISAGREE,
                        "the aggregator and this site have other former values of train.steps on "
                        "record: the aggregator's run.cfg was lost or is of another run; restore "
                        "serve.dir/run.cfg");
-    s->steps = now;
+    s->call.steps = now;
     return ends_set(s);
 }
 
@@ -297,6 +298,15 @@ static enum err bind(struct site *s, struct site_peer *p, const struct wire_hell
     return e;
 }
 
+void site_polled(struct site *s, unsigned fragment, uint64_t round)
+{
+    if (round <= s->there.round[fragment])
+        return;
+    s->there.round[fragment] = round;
+    if (!MUTANT(ACCEPTED_STALE)) /* it was of the round before */
+        s->there.accepted[fragment] = (struct digest){0};
+}
+
 static void heard_of(struct site_box *b, unsigned fragment, const struct wire_fragment_state *there)
 {
     if (b->fragment == fragment)
@@ -321,18 +331,18 @@ static enum err heard(struct site *s, unsigned peer, const struct wire_hello *sa
     TRY(site_identity_heard(s, peer, a));
     TRY(steps_heard(s, a)); /* a new epoch stores it: train.steps grows at a start only */
     TRY(bind(s, &s->peer[peer], a));
-    s->heard = true;
+    s->call.heard = true;
     TRY(organs_heard(s, peer, a));
     for (unsigned f = peer; f < count; f += site_peers(s)) {
         const struct wire_fragment_state *there = &a->fragments[f];
-        s->round_there[f] = there->round;
-        s->state_there[f] = there->state;
-        s->accepted_there[f] = there->accepted;
+        s->there.round[f] = there->round;
+        s->there.state[f] = there->state;
+        s->there.accepted[f] = there->accepted;
         if (there->step_back)
             TRY(site_step_back_asked(s, f, &said->fragments[f]));
         else /* what is final there is of our history too */
             site_final(s, f, there->final);
-        heard_of(&s->main->box, f, there);
+        heard_of(&s->own.main->box, f, there);
         for (unsigned i = 0; i < s->inflight.slots; i++)
             heard_of(&s->inflight.slot[i].box, f, there);
     }
@@ -363,8 +373,8 @@ static enum err refused(enum round_outcome o, const char *text)
  * before). */
 static enum err taken(struct site *s, enum round_outcome o, const char *text)
 {
-    if (s->incarnation < UINT32_MAX)
-        s->incarnation <<= 16;
+    if (s->call.incarnation < UINT32_MAX)
+        s->call.incarnation <<= 16;
     TRY(identity_write(s));
     return err_set(
         o == ROUND_CONFLICT ? ERR_TAKEN : ERR_BUSY,
@@ -393,7 +403,7 @@ enum err site_hello_once(struct site_slot *l, bool has_state)
     }
     TRY(site_identity_show(s, peer, &m));
     site_unlock(s);
-    enum err e = s->link->ops->hello(s->link, &m, &a);
+    enum err e = s->own.link->ops->hello(s->own.link, &m, &a);
     site_lock(s);
     TRY(e);
     if (s->peer[peer].epoch !=
@@ -462,7 +472,7 @@ enum err site_manifest_ask(struct site_slot *l, unsigned fragment, uint64_t roun
     TRY(outer_state_manifest_digest(s->replica, fragment, round, &wanted));
     manifest_clear(&a.manifest);
     site_unlock(s);
-    enum err e = s->link->ops->poll(s->link, &ask, 0, &a);
+    enum err e = s->own.link->ops->poll(s->own.link, &ask, 0, &a);
     site_lock(s);
     TRY(e);
     if (a.answer.outcome != ROUND_COMMIT)

@@ -63,7 +63,7 @@ static void slot_describe(struct site_slot *l, bool replayed, uint64_t begun_ms)
                                  .skipped = l->completion.skipped,
                                  .reached = s->replica->state[w->fragment].round,
                                  .flight_ms = (double)(s->env->ops->now_ms(s->env) - begun_ms),
-                                 .metrics = metrics_read(&s->metrics[w->fragment], w->round)};
+                                 .metrics = metrics_read(&s->own.metrics[w->fragment], w->round)};
     if (outer_state_manifest(s->replica, w->fragment, w->round, &m) == ERR_OK) {
         l->completion.included = manifest_included(&m);
         l->completion.sites = m.site_count;
@@ -310,19 +310,19 @@ static enum err blocking_unreachable(struct site_slot *l, unsigned fragment, boo
 enum err site_unreachable(struct site *s, unsigned fragment, bool *unreachable)
 {
     *unreachable = false;
-    if (s->inflight.slot != s->main) {
+    if (s->inflight.slot != s->own.main) {
         *unreachable = in_flight_unreachable(s, fragment);
         return ERR_OK;
     }
     site_lock(s);
-    enum err e = blocking_unreachable(s->main, fragment, unreachable);
+    enum err e = blocking_unreachable(s->own.main, fragment, unreachable);
     site_unlock(s);
     return e;
 }
 
 float *site_blocking_memory(struct site *s)
 {
-    return s->main->local;
+    return s->own.main->local;
 }
 
 enum err site_complete(struct site *s, unsigned fragment)
@@ -387,10 +387,10 @@ enum err site_slots_open(struct site *s, struct arena *perm)
     unsigned threads = site_slot_count(&o->schedule, s->o->max_local_steps_offline);
     size_t elements = site_largest_elements(o);
     TRY(s->env->ops->mutex_open(s->env, &s->inflight.post));
-    s->inflight.slot = s->main;
+    s->inflight.slot = s->own.main;
     s->inflight.slots = 1;
     if (!threads)
-        return local_alloc(s->main, elements, perm);
+        return local_alloc(s->own.main, elements, perm);
     s->inflight.slots = 0;
     TRY_ALLOC(s->inflight.slot = arena_array(perm, threads, sizeof *s->inflight.slot));
     for (; s->inflight.slots < threads; s->inflight.slots++) {
@@ -441,9 +441,9 @@ static void slot_arenas_free(struct site_slot *l)
 void site_slots_free(struct site *s)
 {
     struct dev *d = s->replica->dev;
-    slot_arenas_free(s->main);
-    for (unsigned i = 0; s->inflight.slot && s->inflight.slot != s->main && i < s->inflight.slots;
-         i++)
+    slot_arenas_free(s->own.main);
+    for (unsigned i = 0;
+         s->inflight.slot && s->inflight.slot != s->own.main && i < s->inflight.slots; i++)
         slot_arenas_free(&s->inflight.slot[i]);
     unsigned made = site_slot_count(&s->replica->o.schedule, s->o->max_local_steps_offline);
     for (unsigned i = 0; i < (made ? made : 1) && s->inflight.slot && !d->host_memory; i++) {

@@ -224,13 +224,13 @@ static enum err masks_make(struct site_masks *m, const struct keys_options *o)
 enum err site_masks_open(struct site *s)
 {
     struct keys_options o = {.run = s->o->run,
-                             .site = s->index,
+                             .site = s->own.index,
                              .sites = s->o->site_count + MANIFEST_ADDED_MAX,
                              .fragments = s->replica->fragments->count,
-                             .config = s->config};
+                             .config = s->own.config};
     if (!s->o->masks.on || s->masks)
         return ERR_OK;
-    if (s->index >= ROUND_SITES_MAX)
+    if (s->own.index >= ROUND_SITES_MAX)
         return err_set(ERR_INTERNAL, "masks before the first hello of an added site");
     o.sites = o.sites < ROUND_SITES_MAX ? o.sites : ROUND_SITES_MAX;
     TRY_ALLOC(s->masks = calloc(1, sizeof *s->masks));
@@ -286,7 +286,7 @@ enum err site_masks_call(struct site_slot *l, struct masks_step *x, bool *done)
     x->answer.answer = (struct wire_answer){.outcome = ROUND_NONE};
     x->answer.body_bytes = 0;
     site_unlock(s);
-    enum err e = s->link->ops->mask(s->link, &x->m, &x->answer);
+    enum err e = s->own.link->ops->mask(s->own.link, &x->m, &x->answer);
     site_lock(s);
     TRY(site_called(l, e, &again));
     if (again)
@@ -344,7 +344,7 @@ static bool pair_over(const struct site *s, unsigned site, const struct roster *
     uint32_t version = 0;
     for (unsigned f = 0; f < count; f++) {
         in = (in && !MUTANT(PAIR_DROPPED)) || set_has(&r[f].members, site);
-        own = own || set_has(&r[f].members, s->index);
+        own = own || set_has(&r[f].members, s->own.index);
         version = r[f].version > version ? r[f].version : version;
     }
     return keys_has(s->masks->keys, site) && (!in || !own) &&
@@ -400,10 +400,10 @@ void site_masks_final(struct site *s, unsigned fragment, uint64_t rounds)
 
 enum err site_masks_begin(struct site *s)
 {
-    if (!s->o->masks.on || s->index >= ROUND_SITES_MAX)
+    if (!s->o->masks.on || s->own.index >= ROUND_SITES_MAX)
         return ERR_OK;
     TRY(site_masks_open(s));
     for (unsigned f = 0; f < s->replica->fragments->count; f++)
-        site_masks_final(s, f, s->final[f]);
+        site_masks_final(s, f, s->own.final[f]);
     return pairs_wipe(s);
 }

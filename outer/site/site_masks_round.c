@@ -21,7 +21,7 @@ enum err site_masks_context(struct site_slot *l, const struct site_announced_rou
                less = set_without(&now.members, &r->members);
     bool next = r->roster_version == now.version + 1 && set_count(&more) + set_count(&less) == 1;
     *c = (struct seal_context){.run = s->o->run,
-                               .config = s->config,
+                               .config = s->own.config,
                                .roster_version = r->roster_version,
                                .sites = r->sites,
                                .members = next ? r->members : now.members,
@@ -32,7 +32,7 @@ enum err site_masks_context(struct site_slot *l, const struct site_announced_rou
         c->members = (struct set){0}; /* all sites are strangers */
     for (unsigned i = 0; i < m->room; i++)
         m->identity[i] = m->peer[i].key;
-    s->o->signer->ops->key(s->o->signer, &m->identity[s->index]);
+    s->o->signer->ops->key(s->o->signer, &m->identity[s->own.index]);
     c->aggregator = s->peer[r->of.fragment % site_peers(s)].key;
     return ERR_OK;
 }
@@ -97,10 +97,11 @@ static enum err announced_check(struct site_slot *l, const struct site_announced
     struct seal_context c;
     TRY(site_masks_context(l, r, &c));
     *answer = seal_site_announced(s->masks->seals, &c, &r->of);
-    bool all = set_within(&c.members, &r->of.u), in = set_has(&c.members, s->index);
+    bool all = set_within(&c.members, &r->of.u), in = set_has(&c.members, s->own.index);
     if (s->o->strict && !all && *answer == SEAL_ok)
         *answer = SEAL_announce_too_small; /* there every sum has all sites */
-    bool later = !s->o->strict && in && !set_has(&r->of.u, s->index); /* it was added, and waits */
+    bool later =
+        !s->o->strict && in && !set_has(&r->of.u, s->own.index); /* it was added, and waits */
     *over = set_within(&r->of.u, &c.members) && set_count(&c.members) && ((!in && all) || later);
     return ERR_OK;
 }
@@ -154,7 +155,7 @@ static enum seal_answer pairs_reach(const struct site *s, const struct site_anno
     struct cipher_key seed = {{0}};
     enum keys_answer a = KEYS_ok;
     for (unsigned i = 0; i < s->masks->room && a == KEYS_ok; i++)
-        if (i != s->index && set_has(&r->of.u, i))
+        if (i != s->own.index && set_has(&r->of.u, i))
             a = keys_seed(s->masks->keys, &seed, r->of.fragment, i, r->of.round, r->of.attempt);
     cipher_wipe(&seed, sizeof seed);
     return a == KEYS_ok ? SEAL_ok : SEAL_reveal_no_key;

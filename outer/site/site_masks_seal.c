@@ -107,11 +107,11 @@ static enum err seal_keep(struct site_slot *l, const struct seal_context *contex
                              .roster_version = r->roster_version,
                              .sites = r->sites,
                              .colluding = s->o->masks.colluding,
-                             .site = s->index,
+                             .site = s->own.index,
                              .payload_bytes = codec_words_bytes(
                                  c, s->replica->fragments->f[f].elements, set_count(&r->of.u)),
                              .charged = charged,
-                             .config = s->config};
+                             .config = s->own.config};
     struct signer_key own, keys[ROUND_SITES_MAX];
     const struct digest seal = digest_of(got->seal.bytes, got->seal.size_bytes);
     const struct seal_chain before = seal_site_kept(s->masks->seals, f),

@@ -105,10 +105,10 @@ static bool entry_read(struct bytes_reader *r, const struct setup *u, struct set
 static struct set setup_wanted(const struct site *s, const struct setup *u)
 {
     struct set wanted = {0};
-    bool all = u->number < 2 || u->added == s->index;
-    for (unsigned i = 0; set_has(&u->members, s->index) && i < s->masks->room; i++)
+    bool all = u->number < 2 || u->added == s->own.index;
+    for (unsigned i = 0; set_has(&u->members, s->own.index) && i < s->masks->room; i++)
         set_put(&wanted, i,
-                i != s->index && set_has(&u->members, i) && (all || i == u->added) &&
+                i != s->own.index && set_has(&u->members, i) && (all || i == u->added) &&
                     keys_setup_of(s->masks->keys, i) < u->number);
     return wanted;
 }
@@ -119,7 +119,7 @@ struct set site_masks_missing(const struct site *s, const struct set *members)
     struct set missing = {0};
     for (unsigned i = 0; i < m->room; i++)
         set_put(&missing, i,
-                i != s->index && (set_has(members, i) || MUTANT(PAIR_WAITED)) &&
+                i != s->own.index && (set_has(members, i) || MUTANT(PAIR_WAITED)) &&
                     (!keys_has(m->keys, i) || set_has(&m->unpaired, i)));
     return missing;
 }
@@ -130,7 +130,7 @@ static enum err entry_take(struct site *s, const struct setup_entry *e, struct s
 {
     struct site_masks *m = s->masks;
     bool had = keys_has(m->keys, e->site);
-    if (e->site == s->index || e->statement.setup != keys_setup_number(m->keys))
+    if (e->site == s->own.index || e->statement.setup != keys_setup_number(m->keys))
         return ERR_OK; /* of a setup that this site is not in, or not any more */
     *answer = "identity";
     TRY(peer_pin(s, e, !had));

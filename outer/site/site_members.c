@@ -133,7 +133,7 @@ enum err site_members_count(struct site_slot *l, unsigned fragment, unsigned *co
     const struct site *s = l->site;
     struct roster r;
     TRY(site_members_known(l, fragment, &r));
-    bool in = s->index >= ROUND_SITES_MAX || set_has(&r.members, s->index);
+    bool in = s->own.index >= ROUND_SITES_MAX || set_has(&r.members, s->own.index);
     *count = MUTANT(ROSTER_HEARD) ? s->members.sites : set_count(&r.members) + !in;
     return ERR_OK;
 }

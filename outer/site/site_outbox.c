@@ -194,8 +194,8 @@ enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round
         l->box.made.payload = digest_of(l->masked, l->box.masked_bytes);
     }
     l->box.valid = l->box.valid && box_stands(l);
-    l->box.received = s->round_there[fragment] == round &&
-                      digest_equal(&s->accepted_there[fragment], &l->box.made.payload);
+    l->box.received = s->there.round[fragment] == round &&
+                      digest_equal(&s->there.accepted[fragment], &l->box.made.payload);
     return ERR_OK;
 }
 
@@ -363,7 +363,7 @@ static enum err metrics_of_delta(struct site *s, unsigned fragment, const struct
                                  double *delta, const float *residual)
 {
     struct codec_work *w = s->replica->work;
-    struct outer_metrics_state *g = &s->metrics[fragment];
+    struct outer_metrics_state *g = &s->own.metrics[fragment];
     metrics_own(g, s->replica->state[fragment].round, codec_sample(w, f->z, g->stride, g->count),
                 residual);
     return codec_squares(w, delta, f->z, f->residual, fragment_of(s, fragment)->elements);
@@ -395,7 +395,7 @@ static enum err contribution_form(struct site_slot *l, const struct formation *f
     TRY(delta_form(l, from, local, &f)); /* S1 */
     delta_hold(l, fragment, &f);
     TRY(metrics_of_delta(s, fragment, &f, &delta, l->residual));
-    codec_seed(work, s->o->seed, s->index, fragment, state->round);
+    codec_seed(work, s->o->seed, s->own.index, fragment, state->round);
     struct codec_call call = outer_state_call(s->replica, fragment, state->codes);
     call.carries = true;
     TRY(site_payload_grow(l, c->payload_max(c, n)));
@@ -410,7 +410,7 @@ static enum err contribution_form(struct site_slot *l, const struct formation *f
     TRY(codec_squares(work, &left, f.residual, NULL, n));
     TRY(dev_sync(s->replica->dev));
     residual_hold(l, fragment);
-    metrics_behind(&s->metrics[fragment], sqrt(left / delta)); /* NaN when nothing moved */
+    metrics_behind(&s->own.metrics[fragment], sqrt(left / delta)); /* NaN when nothing moved */
     l->box = (struct site_box){.fragment = fragment,
                                .round = state->round,
                                .made = {.codec = c->kind,
@@ -520,7 +520,7 @@ enum err site_outbox_send(struct site_slot *l)
         bool again;
         TRY(site_identity_sign(s, &m)); /* anew for each epoch; the payload never changes */
         site_unlock(s);
-        enum err e = s->link->ops->contribute(s->link, &m, sent, &a);
+        enum err e = s->own.link->ops->contribute(s->own.link, &m, sent, &a);
         site_lock(s);
         TRY(site_called(l, e, &again));
         /* A receipt of an aggregator that has ended since: the hello to the next one, by another
@@ -533,7 +533,7 @@ enum err site_outbox_send(struct site_slot *l)
             a.outcome == ROUND_RECEIPT || a.outcome == ROUND_BEHIND || a.outcome == ROUND_LATE;
         if (!b->received && !site_step_back_due(s, b->fragment))
             TRY(site_react(l, &a));
-        if (s->round_there[b->fragment] > b->round) /* a hello in between may have said so */
+        if (s->there.round[b->fragment] > b->round) /* a hello in between may have said so */
             break;
     }
     l->times.send_ms += (double)(s->env->ops->now_ms(s->env) - start);
@@ -542,7 +542,7 @@ enum err site_outbox_send(struct site_slot *l)
 
 const struct manifest_entry *site_own_entry(const struct site *s, const struct manifest *m)
 {
-    return manifest_site(m, s->index);
+    return manifest_site(m, s->own.index);
 }
 
 void site_charges_take(struct site *s, const struct manifest *m)
@@ -571,8 +571,8 @@ static enum err round_tokens(struct site *s, unsigned fragment, uint64_t round, 
     struct manifest m;
     *tokens = 0;
     if (s->replica->state[fragment].round <= round) {
-        TRY(site_outbox_load(s->main, fragment, round));
-        *tokens = s->main->box.valid ? s->main->box.made.data_cursor : 0;
+        TRY(site_outbox_load(s->own.main, fragment, round));
+        *tokens = s->own.main->box.valid ? s->own.main->box.made.data_cursor : 0;
     } else if (outer_state_manifest(s->replica, fragment, round, &m) == ERR_OK) {
         const struct manifest_entry *own = site_own_entry(s, &m);
         *tokens = own ? own->data_cursor : 0;

@@ -3,10 +3,8 @@
 /* What the files of the site share. Which members of struct site each of them writes, and what it
  * does:
  *
- *   site.c: env, link, replica, o, index, config, started, told_over, round_there, accepted_there,
- *       final, clock_s, metrics, main, mutex. The round.
- *   site_call.c: incarnation, instance, peer, heard, steps, ends_known, round_there, state_there,
- *       accepted_there, jitter. One call to the aggregator, and what each answer means.
+ *   site.c: env, replica, o, own, mutex. The round.
+ *   site_call.c: call, there, peer. One call to the aggregator, and what each answer means.
  *   site_eager.c: none. Where a site goes on meanwhile.
  *   site_identity.c: peer, announced. What it signs, and checks of what is signed.
  *   site_inflight.c: inflight. The slots that rounds run in.
@@ -17,12 +15,12 @@
  *   site_masks_setup.c: none. Pair keys with the other sites.
  *   site_members.c: members. Which sites rounds have.
  *   site_outbox.c: charged. The contribution that is made once and sent until it is committed.
- *   site_scrub.c: scrub. Damaged files are made again.
+ *   site_scrub.c: none. Damaged files are made again.
  *   site_step_back.c: asked. A round given up.
  *   site_supply.c: supplying. The aggregator has lost its directory.
  *   exchange.c: none. The trainer's end.
  *
- * Of the organs, roster writes the index.
+ * Of the organs, roster has the index taken.
  */
 #include <stdatomic.h>
 #include "outer/masks/seal.h"
@@ -133,36 +131,44 @@ struct site_inflight { /* the slots that rounds run in; site_inflight.c writes i
     char why[SITE_TEXT_MAX];    /* its message */
     char notice[SITE_TEXT_MAX]; /* of a slot, for the caller's thread; "": none */
 };
-struct site {
-    struct env *env;
+struct site_own { /* site.c writes it */
     struct link *link;
-    struct outer_state *replica;
-    const struct site_options *o;
     unsigned index; /* position in outer.sites; from ROUND_SITES_MAX on: not known yet */
     struct digest config;
-    uint64_t incarnation, instance; /* of this process */
-    struct site_peer peer[WIRE_AGGREGATORS_MAX];
-    struct site_announced *announced; /* [aggregators], site_identity.c; NULL: without signatures */
-    struct site_members members;
-    bool heard;                           /* an aggregator answered a hello of this process */
-    bool started;                         /* site_start has ended */
-    bool supplying[WIRE_AGGREGATORS_MAX]; /* a slot sends what the site has of the run */
-    struct site_steps steps;
-    bool ends_known; /* the schedule has the former values of train.steps, or there are none */
-    bool told_over;  /* that all rounds were on record at the start */
-    uint64_t round_there[ROUND_FRAGMENTS_MAX];      /* the aggregator's, as last heard */
-    struct digest state_there[ROUND_FRAGMENTS_MAX]; /* its digest, from the last hello */
-    struct digest
-        accepted_there[ROUND_FRAGMENTS_MAX]; /* ours for round_there, from the last hello */
-    struct site_asked asked[ROUND_FRAGMENTS_MAX];
+    bool started;                        /* site_start has ended */
+    bool told_over;                      /* that all rounds were on record at the start */
     uint64_t final[ROUND_FRAGMENTS_MAX]; /* rounds before this one are final, as far as known */
-    double clock_s;   /* this clock minus an aggregator's, by the last report; NaN: not known */
-    uint64_t charged; /* the most that a submission or an adopted manifest names of this site */
-    uint64_t jitter;
+    double clock_s; /* this clock minus an aggregator's, by the last report; NaN: not known */
     struct outer_metrics_state *metrics; /* [fragments] */
     struct site_slot *main;              /* hello, catch-up; blocking rounds too */
     struct site_scrub *scrub;            /* site_scrub.c; NULL: off */
-    struct site_masks *masks;            /* site_masks.c; NULL: off, or not yet needed */
+};
+struct site_calls {                 /* site_call.c writes it */
+    uint64_t incarnation, instance; /* of this process */
+    bool heard;                     /* an aggregator answered a hello of this process */
+    struct site_steps steps;
+    bool ends_known; /* the schedule has the former values of train.steps, or there are none */
+    uint64_t jitter;
+};
+struct site_there { /* the aggregator's state, as last heard; site_call.c writes it */
+    uint64_t round[ROUND_FRAGMENTS_MAX];
+    struct digest state[ROUND_FRAGMENTS_MAX];    /* its digest, from the last hello */
+    struct digest accepted[ROUND_FRAGMENTS_MAX]; /* ours for `round`, from the last hello */
+};
+struct site {
+    struct env *env;
+    struct outer_state *replica;
+    const struct site_options *o;
+    struct site_own own;
+    struct site_calls call;
+    struct site_there there;
+    struct site_peer peer[WIRE_AGGREGATORS_MAX];
+    struct site_announced *announced; /* [aggregators], site_identity.c; NULL: without signatures */
+    struct site_members members;
+    bool supplying[WIRE_AGGREGATORS_MAX]; /* a slot sends what the site has of the run */
+    struct site_asked asked[ROUND_FRAGMENTS_MAX];
+    uint64_t charged; /* the most that a submission or an adopted manifest names of this site */
+    struct site_masks *masks; /* site_masks.c; NULL: off, or not yet needed */
     /* All above, the replica, the files. Held by the thread that works, and released during a call
      * to the aggregator and in a wait: nothing shared is half changed when another slot runs, and
      * what must outlast a call lies in the slot. */
@@ -170,7 +176,8 @@ struct site {
     struct site_inflight inflight;
 };
 
-unsigned site_peers(const struct site *s); /* aggregators */
+unsigned site_peers(const struct site *s);            /* aggregators */
+void site_index_take(struct site *s, unsigned index); /* the organ roster has learnt it */
 
 /* site.c: by the thread that carries out the slot's round, with the mutex locked.
  *
@@ -220,6 +227,8 @@ enum err site_react(struct site_slot *l, const struct wire_answer *a) MUST;
  * back-off. */
 enum err site_called(struct site_slot *l, enum err e, bool *again) MUST;
 enum err site_sleep(struct site_slot *l, uint64_t ms) MUST; /* ERR_STOPPED */
+/* A poll said that the aggregator stands at this round of the fragment. */
+void site_polled(struct site *s, unsigned fragment, uint64_t round);
 /* The mutex, around a call or a wait: what is shared may have changed afterwards. */
 void site_unlock(struct site *s);
 void site_lock(struct site *s);

@@ -7,8 +7,9 @@
 #include "outer/site/site.h"
 #include "outer/store/scrub.h"
 
-/* Nothing where it is off. Its thread runs from `begin` on, once the site has started. */
-enum err site_scrub_open(struct site *s, struct arena *perm) MUST;
+struct site_scrub;
+/* *out stays NULL where it is off. Its thread runs from `begin` on, once the site has started. */
+enum err site_scrub_open(struct site_scrub **out, struct site *s, struct arena *perm) MUST;
 enum err site_scrub_begin(struct site *s) MUST;
 void site_scrub_close(struct site *s);
 /* By the thread that carries out a round, between its calls: what the scrub has asked for that

@@ -41,7 +41,7 @@ static enum err unlocked(struct site *s, enum err e)
 /* With the lock held, which is released while another thread works. */
 static enum err repair_wait(struct site *s, unsigned fragment, uint64_t round)
 {
-    struct site_scrub *r = s->scrub;
+    struct site_scrub *r = s->own.scrub;
     r->state = SITE_REPAIR_WANTED;
     r->fragment = fragment;
     r->round = round;
@@ -58,7 +58,7 @@ static enum err repair_wait(struct site *s, unsigned fragment, uint64_t round)
 
 void site_scrub_serve(struct site *s)
 {
-    struct site_scrub *r = s->scrub;
+    struct site_scrub *r = s->own.scrub;
     if (!r || r->state != SITE_REPAIR_WANTED)
         return;
     r->e = outer_state_kept(s->replica, r->fragment, r->round)
@@ -103,7 +103,7 @@ static enum err manifest_mend_locked(struct site *s, const struct scrub_file *f)
 {
     struct manifest m;
     unsigned fragment = (unsigned)f->number[0];
-    TRY(site_manifest_ask(&s->scrub->calls, fragment, f->number[1] - 1, &m));
+    TRY(site_manifest_ask(&s->own.scrub->calls, fragment, f->number[1] - 1, &m));
     if (!s->env->ops->exists(s->env, f->path)) /* pruned meanwhile */
         return ERR_INPUT;
     return outer_state_manifest_put(s->replica, &m);
@@ -118,13 +118,13 @@ static enum err manifest_mend(void *self, const struct scrub_file *f)
 
 static enum err aggregate_fetch(struct site *s, const struct manifest *m, uint8_t *to)
 {
-    struct wire_fetch ask = {.head = site_head(&s->scrub->calls, m->fragment),
+    struct wire_fetch ask = {.head = site_head(&s->own.scrub->calls, m->fragment),
                              .what = WIRE_AGGREGATE,
                              .fragment = m->fragment,
                              .round = m->round};
     struct wire_answer a = {.outcome = ROUND_NONE};
     site_unlock(s);
-    enum err e = s->link->ops->fetch(s->link, &ask, to, m->aggregate_bytes, &a);
+    enum err e = s->own.link->ops->fetch(s->own.link, &ask, to, m->aggregate_bytes, &a);
     struct digest got = e == ERR_OK && a.outcome == ROUND_NONE ? digest_of(to, m->aggregate_bytes)
                                                                : (struct digest){0};
     site_lock(s);
@@ -167,7 +167,7 @@ static enum err outbox_mend(void *self, const struct scrub_file *f)
     struct site *s = site_of(self);
     enum err e = err_set(ERR_CORRUPT, "this process no longer holds the contribution");
     for (unsigned i = 0; i <= s->inflight.slots; i++) {
-        struct site_slot *l = i < s->inflight.slots ? &s->inflight.slot[i] : s->main;
+        struct site_slot *l = i < s->inflight.slots ? &s->inflight.slot[i] : s->own.main;
         if (l->box.valid && l->box.fragment == f->number[0] && l->box.round == f->number[1])
             e = site_outbox_repair(l);
         if (e == ERR_OK)
@@ -208,12 +208,12 @@ static const struct scrub_row rows[] = {
      "a restart takes another checkpoint; the next one replaces it"},
 };
 
-enum err site_scrub_open(struct site *s, struct arena *perm)
+enum err site_scrub_open(struct site_scrub **out, struct site *s, struct arena *perm)
 {
     if (!s->o->scrub_every_ms)
         return ERR_OK;
-    TRY_ALLOC(s->scrub = arena_alloc(perm, sizeof *s->scrub));
-    s->scrub->calls = (struct site_slot){.site = s};
+    TRY_ALLOC(*out = arena_alloc(perm, sizeof **out));
+    (*out)->calls = (struct site_slot){.site = s};
     return ERR_OK;
 }
 
@@ -224,18 +224,19 @@ enum err site_scrub_begin(struct site *s)
                                     .every_ms = s->o->scrub_every_ms,
                                     .bytes_per_s = s->o->scrub_bytes_per_s,
                                     .self = s};
-    return s->scrub && !s->scrub->scrub ? scrub_open(&s->scrub->scrub, s->env, &o) : ERR_OK;
+    return s->own.scrub && !s->own.scrub->scrub ? scrub_open(&s->own.scrub->scrub, s->env, &o)
+                                                : ERR_OK;
 }
 
 void site_scrub_close(struct site *s)
 {
-    if (!s->scrub)
+    if (!s->own.scrub)
         return;
-    scrub_close(s->scrub->scrub);
-    s->scrub->scrub = NULL;
+    scrub_close(s->own.scrub->scrub);
+    s->own.scrub->scrub = NULL;
 }
 
 void site_scrub_counts(struct site *s, struct scrub_counts *out)
 {
-    scrub_counts(s->scrub ? s->scrub->scrub : NULL, out);
+    scrub_counts(s->own.scrub ? s->own.scrub->scrub : NULL, out);
 }

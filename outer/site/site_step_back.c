@@ -47,7 +47,7 @@ enum err site_step_back_asked(struct site *s, unsigned fragment,
         return step_back_refuse(fragment, round, "the run is in strict mode");
     if (s->o->masks.on) /* its seal is signed: the round has no second one */
         return step_back_refuse(fragment, round, "the run has secure aggregation");
-    if (s->final[fragment] > round && !MUTANT(FINAL_GIVEN_UP))
+    if (s->own.final[fragment] > round && !MUTANT(FINAL_GIVEN_UP))
         return step_back_refuse(fragment, round,
                                 "more than half of the sites have adopted it: it is final");
     TRY(outer_state_manifest(s->replica, fragment, round, &m));

@@ -29,7 +29,7 @@ static enum err part_send(struct site_slot *l, const struct site_part *p, const 
     struct wire_answer a = {.outcome = ROUND_NONE};
     site_unlock(s);
     m.payload = digest_of(data, n); /* a large state takes its time */
-    enum err e = s->link->ops->contribute(s->link, &m, data, &a);
+    enum err e = s->own.link->ops->contribute(s->own.link, &m, data, &a);
     site_lock(s);
     if (e != ERR_OK || a.outcome == ROUND_RECEIPT)
         return e;

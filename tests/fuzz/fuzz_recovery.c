@@ -78,7 +78,7 @@ static enum err start_site(struct replica *r, struct env *w)
                              .seed = 1};
     TRY(replica_open(r, w, true));
     TRY(site_open(&r->site, w, &none, &r->state, &o, &r->perm));
-    return site_outbox_load(r->site->main, 0, r->state.state[0].round);
+    return site_outbox_load(r->site->own.main, 0, r->state.state[0].round);
 }
 
 static void replica_close(struct replica *r)
@@ -178,8 +178,8 @@ static void site_base(void)
     for (size_t k = 0; k < t.fragments.f[0].elements; k++)
         local[k] = r.state.state[0].theta[k] + (float)(k % 31) / 1024;
     struct site_submission w = {.weight = 1, .data_cursor = 512};
-    ASSERT(site_outbox_make(r.site->main, &w, NULL, local) == ERR_OK);
-    t.payload[1] = r.site->main->box.made.payload;
+    ASSERT(site_outbox_make(r.site->own.main, &w, NULL, local) == ERR_OK);
+    t.payload[1] = r.site->own.main->box.made.payload;
     ASSERT(store_begin(&t.base[1].env) == ERR_OK);
     replica_close(&r);
 }
@@ -305,14 +305,14 @@ static void aggregator_stands(struct replica *r, struct env_memory *m, const str
 
 static void site_stands(const struct replica *r, const struct damage *d)
 {
-    const struct site_box *box = &r->site->main->box;
+    const struct site_box *box = &r->site->own.main->box;
     if (d->forged)
         return;
     ASSERT(r->state.state[0].round == 0);
     state_is(&r->state, &t.state[0]);
     if (!box->valid)
         return;
-    struct digest payload = digest_of(r->site->main->payload, box->made.payload_bytes);
+    struct digest payload = digest_of(r->site->own.main->payload, box->made.payload_bytes);
     ASSERT(digest_equal(&box->made.payload, &t.payload[1]) &&
            digest_equal(&payload, &t.payload[1]));
 }

@@ -224,7 +224,7 @@ static void seal_tell(struct body *sign, struct body *reveal, uint64_t epoch)
     struct bytes_writer w = bytes_writer(reveal->bytes, sizeof reveal->bytes);
     s = (struct seal){.of = {.u = all_sites(SITES)}, .epoch = epoch, .s = all_sites(SITES - 1)};
     for (unsigned i = 0; i < SITES - 1; i++)
-        s.payload[i] = i ? digest_of(names[i], 1) : t.site->main->box.made.payload;
+        s.payload[i] = i ? digest_of(names[i], 1) : t.site->own.main->box.made.payload;
     size_t n = seal_write(&c, &s, bytes);
     ASSERT(by->ops->sign(by, bytes, n, bytes + n) == ERR_OK);
     memcpy(sign->bytes, bytes, n + SIGNER_BYTES);
@@ -290,7 +290,7 @@ static void site_make(void)
 /* Pair keys with all, and a contribution to round 0. */
 static void site_contributes(void)
 {
-    struct site_slot *l = t.site->main;
+    struct site_slot *l = t.site->own.main;
     struct site_announced_round r;
     const struct codec *c = codec_get(outer_state_codec(&t.replica, 0));
     size_t n;
@@ -379,7 +379,7 @@ static void asked(enum what what, unsigned flags)
         memcpy(poll.body, t.told.bytes, poll.body_bytes);
         t.answered = true;
     }
-    (void)!site_masks_answer(t.site->main, 0, (flags & OTHER_ROUND) != 0, &poll);
+    (void)!site_masks_answer(t.site->own.main, 0, (flags & OTHER_ROUND) != 0, &poll);
 }
 
 static void step(enum what what, unsigned flags, const uint8_t *data, size_t n)
@@ -400,9 +400,9 @@ static void step(enum what what, unsigned flags, const uint8_t *data, size_t n)
     t.holds = flags & HOLDS;
     t.site->members.version[0] = what == ANNOUNCE ? 2 : 1;
     if (what == SETUP)
-        (void)!site_masks_setup(t.site->main, 0);
+        (void)!site_masks_setup(t.site->own.main, 0);
     else if (what == ANNOUNCE)
-        (void)!site_masks_announced(t.site->main, 0, round, &r);
+        (void)!site_masks_announced(t.site->own.main, 0, round, &r);
     else
         asked(what, flags);
     err_clear();

@@ -500,15 +500,15 @@ struct signer *masked_signer(char site)
 struct wire_head masked_head(char site)
 {
     const struct site *volatile *at = (const struct site *volatile *)&t.member[site - 'a'].site;
-    for (int i = 0; i < WAIT_MS && !(*at && (*at)->heard); i++)
+    for (int i = 0; i < WAIT_MS && !(*at && (*at)->call.heard); i++)
         usleep(1000);
     const struct site *s = *at;
     assert_non_null(s);
-    struct wire_head h = {.config = s->config,
+    struct wire_head h = {.config = s->own.config,
                           .roster_version = s->members.version[0],
                           .epoch = s->peer[0].epoch,
-                          .incarnation = s->incarnation,
-                          .instance = s->instance};
+                          .incarnation = s->call.incarnation,
+                          .instance = s->call.instance};
     snprintf(h.run, sizeof h.run, "test");
     snprintf(h.site, sizeof h.site, "%c", site);
     return h;

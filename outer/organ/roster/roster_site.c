@@ -54,12 +54,12 @@ static enum err roster_site_heard(void *self, struct site *s, unsigned peer,
     unsigned peers = site_peers(s);
     bool changed = a->roster_version > 1;
     (void)self;
-    if (changed && s->index < ROUND_SITES_MAX && s->index != a->site)
+    if (changed && s->own.index < ROUND_SITES_MAX && s->own.index != a->site)
         return err_set(ERR_DISAGREE,
                        "the aggregator has site %s as number %" PRIu32 " of the roster, this site "
                        "has number %u: not the same run",
-                       s->o->name, a->site, s->index);
-    for (unsigned f = peer; s->started && s->o->strict && f < s->replica->fragments->count; f++)
+                       s->o->name, a->site, s->own.index);
+    for (unsigned f = peer; s->own.started && s->o->strict && f < s->replica->fragments->count; f++)
         if (peers == 1 && !MUTANT(REMOVED_UNHEARD) &&
             s->replica->state[f].round < a->fragments[f].first &&
             a->fragments[f].first != s->members.first[f])
@@ -68,7 +68,7 @@ static enum err roster_site_heard(void *self, struct site *s, unsigned peer,
                            "start it again, and it goes on with its first rounds",
                            s->o->name);
     if (changed)
-        s->index = a->site;
+        site_index_take(s, a->site);
     site_members_heard(s, peer, a);
     return ERR_OK;
 }

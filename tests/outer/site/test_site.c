@@ -1413,12 +1413,12 @@ static void test_another_instance_of_an_epoch(void **state)
     assert_int_equal(round_of(b, 0), ERR_OK);
     b->link.announced = announce_other_instance;
     site_lock(b->site);
-    assert_int_equal(site_hello(b->site->main, true), ERR_DISAGREE);
+    assert_int_equal(site_hello(b->site->own.main, true), ERR_DISAGREE);
     site_unlock(b->site);
     assert_non_null(strstr(err_message(), "a second aggregator"));
     b->link.announced = NULL;
     site_lock(b->site);
-    assert_int_equal(site_hello_once(b->site->main, true), ERR_LINK);
+    assert_int_equal(site_hello_once(b->site->own.main, true), ERR_LINK);
     site_unlock(b->site);
     assert_int_equal(aggregator_failed(b->aggregator), ERR_STALE);
     assert_int_equal(b->site_state.state[0].round, 1);
@@ -1479,7 +1479,7 @@ static void test_an_older_copy_halts(void **state)
     copied(b, "copy", "aggregator");
     aggregator_begin(b); /* epoch 2, and the site has seen 3 */
     site_lock(b->site);
-    assert_int_equal(site_hello_once(b->site->main, true), ERR_LINK); /* it tries again later */
+    assert_int_equal(site_hello_once(b->site->own.main, true), ERR_LINK); /* it tries again later */
     site_unlock(b->site);
     assert_non_null(strstr(err_message(), "lost_state"));
     assert_int_equal(aggregator_failed(b->aggregator), ERR_STALE);
@@ -1601,7 +1601,7 @@ static void restore_copy(struct bench *b)
     copied(b, "copy", "aggregator");
     aggregator_begin(b);
     site_lock(b->site);
-    assert_int_equal(site_hello(b->site->main, true), ERR_OK);
+    assert_int_equal(site_hello(b->site->own.main, true), ERR_OK);
     site_unlock(b->site);
     b->link.pending = others;
 }
