@@ -37,7 +37,7 @@ audits 0 honest --set canaries
 said "100, by the loss against that of the initial model" audit-honest.out
 said "claimed      epsilon 2.4" audit-honest.out
 with=$(bound honest)
-trains silent --privacy.epsilon 0 --privacy.noise 0.01
+trains silent --privacy.epsilon 0 --privacy.noise 0.01 --train.steps 600 # after 300, up to 4 guesses of 100 are wrong, by the draw
 audits 1 silent --set canaries --claim 2.5
 said "is above the claimed epsilon 2.5: the mechanism does not do what was accounted" audit-silent.out
 [ "$(lines '"kind":"audit"' silent/audit.jsonl)" = 1 ] || fail "the audit is not on record"
