@@ -33,6 +33,7 @@ OVERLAP = {"outer": {"fragments": 2, "overlap_steps": 3}}
 CASES = {  # script, words of the interpreter before it, model, what differs in the configuration
     "gpt": ("gpt.py", [], MODEL, {}),
     "gpt-overlap": ("gpt.py", [], MODEL, OVERLAP),
+    "ddp": ("gpt.py", TORCHRUN, MODEL, {}),
     "bert": ("bert.py", [], BERT, {"data": {"tokenizer": "external", "objective": "mlm"}}),
     "lightning": ("lit.py", [], MODEL, {}),
     "fsdp": ("fsdp.py", TORCHRUN, LLAMA, {}),
