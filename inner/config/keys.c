@@ -195,7 +195,8 @@ static void check_model(struct config_rules *r, const struct settings *s)
     if (s->model_rope_factor > 1 && !(s->model_rope_low < s->model_rope_high))
         config_broken(r, "model.rope_low = %g is not less than model.rope_high = %g",
                       s->model_rope_low, s->model_rope_high);
-    if (s->data_tokenizer == DATA_TOKENIZER_BYTES && s->model_vocab < 256)
+    bool own = !*s->model_tensors; /* else no key of model.* counts */
+    if (own && s->data_tokenizer == DATA_TOKENIZER_BYTES && s->model_vocab < 256)
         config_broken(r, "model.vocab = %lld is less than the 256 ids of data.tokenizer = bytes",
                       (long long)s->model_vocab);
 }
@@ -267,7 +268,7 @@ static void check_batch(struct config_rules *r, const struct settings *s)
 {
     long long sequence = s->train_sequence, batch = s->train_batch_tokens,
               micro = s->train_micro_batch_tokens;
-    if (sequence > s->model_context)
+    if (!*s->model_tensors && sequence > s->model_context)
         config_broken(r, "train.sequence = %lld is longer than model.context = %lld", sequence,
                       (long long)s->model_context);
     if (batch % sequence)

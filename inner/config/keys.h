@@ -144,7 +144,8 @@ CHOICES_INNER(CONFIG_ENUM)
     X(run, from, TEXT, .fallback = "",                                                             \
       .help = "Directory of a finished run (or its inner/) whose parameters, and at a site whose " \
               "moments, this run starts from instead of run.seed. All sites and the aggregator "   \
-              "must start from equal parameters.")                                                 \
+              "must start from equal parameters. A file that ends in .safetensors: values of a "   \
+              "trainer (docs/python.md 5).")                                                       \
     X(model, vocab, INT, .fallback = "256", .min = 2, .max = 1e6, .unit = "tokens",                \
       .pinned = true, .help = "Vocabulary size; 256 for the byte vocabulary.")                     \
     X(model, layers, INT, .fallback = "4", .min = 1, .max = 512, .pinned = true,                   \

@@ -1,6 +1,7 @@
 #include "inner/train/start.h"
 #include <string.h>
 #include "inner/io/checkpoint.h"
+#include "inner/io/safetensors.h"
 #include "kernels/base/file.h"
 
 static const char *const head_keys[] = {"model.head",    "model.pooler",  "model.pooler_norm",
@@ -147,6 +148,46 @@ static enum err find_slabs(struct start *x, const struct checkpoint_part *parts,
     return x->slabs[0] ? ERR_OK : err_set(ERR_INPUT, "%s holds no parameters", dir);
 }
 
+static bool is_values_file(const char *path)
+{
+    static const char end[] = ".safetensors";
+    size_t n = strlen(path), m = sizeof end - 1;
+    return n > m && !strcmp(path + n - m, end);
+}
+
+static enum err copy_values(const struct safetensors *file, const struct table *t, const char *path,
+                            float *slab)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        const struct tensor *x = &t->tensors[i];
+        const struct safetensors_tensor *y = safetensors_find(file, x->name);
+        size_t bytes = (size_t)x->shape[0] * (size_t)x->shape[1] * sizeof *slab;
+        if (!y || y->dtype != SAFETENSORS_F32 || y->size_bytes != bytes)
+            return err_set(ERR_MISMATCH, "%s: tensor %.120s %s", path, x->name,
+                           y ? "is not F32, or of another size than the run's" : "is missing");
+        memcpy(slab + x->offset, y->data, bytes);
+    }
+    if (file->count != t->count)
+        return err_set(ERR_MISMATCH, "%s has %zu tensors, the run %zu", path, file->count,
+                       t->count);
+    return ERR_OK;
+}
+
+/* A trainer's own values, by the names of the table. */
+static enum err read_values(struct start *x, const struct table *t, const char *path,
+                            struct arena *a)
+{
+    struct safetensors file;
+    float *slab;
+    TRY_ALLOC(slab = arena_array(a, t->elements, sizeof *slab));
+    memset(slab, 0, t->elements * sizeof *slab);
+    TRY(safetensors_open(&file, a, path));
+    enum err e = copy_values(&file, t, path, slab);
+    safetensors_close(&file);
+    x->slabs[0] = slab;
+    return e;
+}
+
 enum err start_read(struct start *x, const struct settings *s, const struct table *t,
                     const char *dir, struct arena *a)
 {
@@ -157,6 +198,8 @@ enum err start_read(struct start *x, const struct settings *s, const struct tabl
     char *inner;
     size_t count;
     *x = (struct start){.fresh = ""};
+    if (is_values_file(dir))
+        return read_values(x, t, dir, a);
     TRY_ALLOC(inner = arena_printf(a, "%s/inner", dir));
     dir = file_exists(inner) ? inner : dir;
     TRY(checkpoint_open(dir, a, &meta, &parts, &count));

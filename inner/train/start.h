@@ -11,7 +11,9 @@ struct start {
     const char *fresh;     /* names of the tensors that start from the seed; "": none */
 };
 
-/* The newest checkpoint in `dir` or its inner/, in memory of `a`. ERR_MISMATCH: another model. */
+/* The newest checkpoint in `dir` or its inner/, in memory of `a`; or, where `dir` ends in
+ * .safetensors, the file of that name, whose tensors are F32 and have the names of the table.
+ * ERR_MISMATCH: another model. */
 enum err start_read(struct start *x, const struct settings *s, const struct table *t,
                     const char *dir, struct arena *a) MUST;
 

@@ -15,31 +15,9 @@
 #include "outer/record/directory.h"
 #include "outer/run/job.h"
 #include "outer/run/notify.h"
-#include "outer/link/link_many.h"
-#include "outer/identity/tls.h"
 #include "outer/record/version.h"
 
 /* ---- configuration ---- */
-
-/* A site that the run did not begin with: the aggregator knows whether an operator has added it. A
- * name without a certificate is a slip. */
-static enum err later_site_check(struct job *j)
-{
-    struct link_tls tls;
-    if (!j->outer || j->run->index < ROUND_SITES_MAX)
-        return ERR_OK;
-    TRY(run_tls(j->run, j->run->o.site_name, &tls));
-    if (file_exists(tls.ca) && !file_exists(tls.certificate)) /* ranks but the lead may have none */
-        return err_set(ERR_CONFIG,
-                       "site.name = \"%.80s\" is none of outer.sites, and there is no %s either: "
-                       "correct the name; a site that joins later needs its certificate",
-                       j->run->o.site_name, tls.certificate);
-    log_event(LOG_INFO, "later_site",
-              "site=%s text=\"none of outer.sites: the aggregator says "
-              "whether an operator has added it\"",
-              j->run->o.site_name);
-    return ERR_OK;
-}
 
 static enum err configure(struct job *j, const struct args *args)
 {
@@ -49,7 +27,7 @@ static enum err configure(struct job *j, const struct args *args)
     log_min(j->run->o.log_level);
     j->outer = *j->run->o.site_aggregator != 0;
     *j->s = run_site_settings(j->run);
-    return later_site_check(j);
+    return j->outer ? site_parts_name(j->run) : ERR_OK;
 }
 
 /* Outer states on disk, at most: those that a restart from the oldest kept checkpoint repeats. */

@@ -33,6 +33,7 @@ struct atoll {
     struct exchange *exchange; /* NULL before it is open */
     struct exchange_now now;
     struct atoll_counts counts;
+    struct site_notice notice;
     atomic_int stop;
     bool started, failed;
 };
@@ -128,6 +129,20 @@ static enum err initial(void *self, float *slab)
     return run_initial(((struct atoll *)self)->run, slab);
 }
 
+/* What did not change is not sent: a contribution of next to nothing is a trainer that forgot its
+ * step. The sparsest codec sends a 50th of the elements in bytes. */
+static void warn_unchanged(const struct atoll *a, const struct exchange_round *r)
+{
+    size_t elements = a->run->sync.fragments.f[r->fragment].elements;
+    if (!r->replayed && r->up_predicted && 500 * r->up_predicted < elements)
+        log_event(
+            LOG_WARN, "unchanged",
+            "step=%lld fragment=%u round=%llu up=%llu text=\"hardly any parameter has changed "
+            "since the round before: does the optimizer make its step?\"",
+            (long long)r->step, r->fragment, (unsigned long long)r->round,
+            (unsigned long long)r->up_predicted);
+}
+
 static void rounded(void *self, const struct exchange_round *r)
 {
     const struct atoll *a = self;
@@ -140,6 +155,7 @@ static void rounded(void *self, const struct exchange_round *r)
                                                     .compute_s = now - a->last_round - r->seconds});
     jsonl_end(a->record);
     ((struct atoll *)self)->last_round = now;
+    warn_unchanged(a, r);
     const struct outer_state_fragment *state = &a->parts->replica.state[r->fragment];
     char hex[65] = "-"; /* a replayed round's state is an older one than the replica's */
     if (!r->replayed)
@@ -208,7 +224,8 @@ static enum err configure(struct atoll *a, enum run_role role)
     TRY(settings_words(a, &words));
     const struct args args = {.setting = words, .setting_count = (int)a->o.setting_count};
     TRY(run_open(a->run, &(struct run_source){.role = role,
-                                              .config = a->o.config ? a->o.config : "config_text",
+                                              .config = a->o.config ? a->o.config
+                                                                    : "text of the configuration",
                                               .text = a->o.config ? NULL : a->o.config_text,
                                               .args = &args}));
     a->configured = a->run->sync.schedule;
@@ -294,15 +311,29 @@ static enum err own_directory(struct atoll *a)
     return directory_claim(s->run_dir, DIRECTORY_RUN);
 }
 
+/* What a wait is for. */
+static void notice(void *self, const char *text)
+{
+    struct atoll *a = self;
+    char quoted[600];
+    if (!site_notice_new(&a->notice, text))
+        return;
+    log_event(LOG_WARN, "wait", "text=%s", log_quote(quoted, sizeof quoted, text));
+    site_record_notice(a->record, text);
+}
+
 static enum err open_lead(struct atoll *a)
 {
+    TRY(site_parts_name(a->run));
     TRY(own_directory(a));
     return site_parts_open(a->parts, &(struct site_parts_options){.run = a->run,
                                                                   .env = a->env,
                                                                   .dev = a->dev,
                                                                   .gpu = "",
                                                                   .ledger = a->ledger,
-                                                                  .stop = &a->stop});
+                                                                  .stop = &a->stop,
+                                                                  .notice = notice,
+                                                                  .self = a});
 }
 
 static enum err open_exchange(struct atoll *a)
@@ -320,7 +351,7 @@ static enum err open_exchange(struct atoll *a)
     const struct exchange_trainer t = {.self = a,
                                        .dev = a->dev,
                                        .elements = a->run->table.elements,
-                                       .checkpoints = "the trainer's checkpoints",
+                                       .checkpoints = "the trainer's checkpoint",
                                        .everywhere = a->ranks.coll.size > 1,
                                        .gather = gather,
                                        .mix = mix,
@@ -429,11 +460,11 @@ int atoll_open(struct atoll **run, const struct atoll_options *o)
 
 /* ---- steps ---- */
 
-/* The result of a call, which decides what the handle is good for. */
-static int ended(struct atoll *a, enum err e)
+/* The result of the exchange, which decides what the handle is good for. */
+static enum err worked(struct atoll *a, enum err e)
 {
     a->failed = a->failed || (e != ERR_OK && e != ERR_STOPPED);
-    return result(e);
+    return e;
 }
 
 /* ERR_CONFIG: the caller makes its calls out of order. */
@@ -501,19 +532,19 @@ static enum err start(struct atoll *a, int64_t *step)
                        (long long)a->run->sync.schedule.steps);
     a->started = true;
     if (*step == 0)
-        TRY(put_initial(a));
+        TRY(worked(a, put_initial(a)));
     stand_at(a, *step);
     a->now.loss = NAN;
     if (is_lead(a))
-        TRY(record_start(a));
-    TRY(exchange_start(a->exchange, &a->now));
+        TRY(worked(a, record_start(a)));
+    TRY(worked(a, exchange_start(a->exchange, &a->now)));
     *step = a->now.step;
     return ERR_OK;
 }
 
 int atoll_start(struct atoll *run, int64_t *step)
 {
-    return ended(run, start(run, step));
+    return result(start(run, step));
 }
 
 int64_t atoll_steps(const struct atoll *run)
@@ -538,6 +569,9 @@ static void take_report(struct atoll *a, const struct atoll_report *r)
 static enum err step_made(struct atoll *a, int64_t *step, const struct atoll_report *report)
 {
     TRY(in_order(a, true, "atoll_step"));
+    if (a->now.step >= a->run->sync.schedule.steps)
+        return err_set(ERR_CONFIG, "atoll_step: the run has ended after train.steps = %lld",
+                       (long long)a->run->sync.schedule.steps);
     if (*step <= a->now.step || *step > a->run->sync.schedule.steps)
         return err_set(ERR_CONFIG, "atoll_step: step %lld after step %lld of %lld; steps go up",
                        (long long)*step, (long long)a->now.step,
@@ -552,12 +586,12 @@ static enum err step_made(struct atoll *a, int64_t *step, const struct atoll_rep
         site_record_step(a->record, &a->now, schedule_next(&a->run->sync.schedule, a->now.step));
     enum err e = exchange_step(a->exchange, &a->now);
     *step = a->now.step;
-    return e;
+    return worked(a, e);
 }
 
 int atoll_step(struct atoll *run, int64_t *step, const struct atoll_report *report)
 {
-    return ended(run, step_made(run, step, report));
+    return result(step_made(run, step, report));
 }
 
 /* ---- checkpoints of the trainer ---- */
@@ -570,23 +604,23 @@ static enum err saving(struct atoll *a, int64_t step)
                        (long long)step, (long long)a->now.step);
     struct exchange_now now = a->now;
     now.step = step;
-    return exchange_saving(a->exchange, &now);
+    return worked(a, exchange_saving(a->exchange, &now));
 }
 
 int atoll_saving(struct atoll *run, int64_t step)
 {
-    return ended(run, saving(run, step));
+    return result(saving(run, step));
 }
 
 static enum err saved(struct atoll *a, int64_t oldest)
 {
     TRY(in_order(a, true, "atoll_saved"));
-    return exchange_saved(a->exchange, oldest);
+    return worked(a, exchange_saved(a->exchange, oldest));
 }
 
 int atoll_saved(struct atoll *run, int64_t oldest)
 {
-    return ended(run, saved(run, oldest));
+    return result(saved(run, oldest));
 }
 
 /* ---- what it holds ---- */
@@ -594,12 +628,12 @@ int atoll_saved(struct atoll *run, int64_t oldest)
 static enum err put_outer(struct atoll *a, int64_t step)
 {
     TRY(in_order(a, true, "atoll_outer"));
-    return exchange_put_outer(a->exchange, step, true);
+    return worked(a, exchange_put_outer(a->exchange, step, true));
 }
 
 int atoll_outer(struct atoll *run, int64_t step)
 {
-    return ended(run, put_outer(run, step));
+    return result(put_outer(run, step));
 }
 
 int atoll_status(struct atoll *run, struct atoll_status *out)

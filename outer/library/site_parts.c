@@ -101,6 +101,24 @@ enum err site_parts_open(struct site_parts *p, const struct site_parts_options *
     return site_open(&p->site, o->env, p->link, &p->replica, &s, &p->host);
 }
 
+enum err site_parts_name(struct run *r)
+{
+    struct link_tls tls;
+    if (r->index < ROUND_SITES_MAX)
+        return ERR_OK;
+    TRY(run_tls(r, r->o.site_name, &tls));
+    if (file_exists(tls.ca) && !file_exists(tls.certificate)) /* ranks but the lead may have none */
+        return err_set(ERR_CONFIG,
+                       "site.name = \"%.80s\" is none of outer.sites, and there is no %s either: "
+                       "correct the name; a site that joins later needs its certificate",
+                       r->o.site_name, tls.certificate);
+    log_event(LOG_INFO, "later_site",
+              "site=%s text=\"none of outer.sites: the aggregator says "
+              "whether an operator has added it\"",
+              r->o.site_name);
+    return ERR_OK;
+}
+
 void site_parts_close(struct site_parts *p)
 {
     if (p->site)

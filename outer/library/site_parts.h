@@ -30,6 +30,9 @@ struct site_parts_options {
     void *self; /* of these two */
 };
 
+/* A site that the run did not begin with: the aggregator knows whether an operator has added it.
+ * ERR_CONFIG: it has no certificate either, so its name is a slip. */
+enum err site_parts_name(struct run *r) MUST;
 /* `p` is zeroed; close takes what is half open. */
 enum err site_parts_open(struct site_parts *p, const struct site_parts_options *o) MUST;
 void site_parts_close(struct site_parts *p);

@@ -1,5 +1,8 @@
 #include "outer/library/site_record.h"
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/base/clock.h"
 #include "outer/record/version.h"
 
 void site_record_sizes(const struct run *run, size_t elements[ROUND_FRAGMENTS_MAX])
@@ -105,6 +108,25 @@ void site_record_step(struct jsonl *r, const struct exchange_now *n, int64_t nex
     jsonl_real(r, "tokens_per_second", n->tokens_per_second);
     jsonl_int(r, "next_sync", next_sync);
     jsonl_end(r);
+}
+
+void site_record_notice(struct jsonl *r, const char *text)
+{
+    jsonl_begin(r, "notice");
+    jsonl_text(r, "text", text);
+    jsonl_end(r);
+}
+
+bool site_notice_new(struct site_notice *n, const char *text)
+{
+    enum { REPEAT_S = 30 };
+    size_t words = strcspn(text, "0123456789");
+    bool same = words < sizeof n->text && strncmp(text, n->text, words) == 0 && !n->text[words];
+    if (same && clock_mono_s() - n->said < REPEAT_S)
+        return false;
+    snprintf(n->text, sizeof n->text, "%.*s", (int)words, text);
+    n->said = clock_mono_s();
+    return true;
 }
 
 void site_record_stop(struct jsonl *r, int64_t step, const char *reason)

@@ -28,10 +28,18 @@ struct ledger_round site_record_round(struct jsonl *r, struct ledger_book *ledge
                                       const struct site_progress *p);
 /* A step of a trainer that measures nothing else; next_sync: the step of the next round. */
 void site_record_step(struct jsonl *r, const struct exchange_now *n, int64_t next_sync);
+void site_record_notice(struct jsonl *r, const char *text);
 void site_record_stop(struct jsonl *r, int64_t step, const char *reason);
 /* shortage: what counted_short says; "". */
 void site_record_final(struct jsonl *r, int64_t step, const struct outer_state *replica,
                        const char *shortage);
+/* What a wait is for. The same news with another number ("unreachable for 3 s", "for 4 s") is
+ * logged sparsely. */
+struct site_notice {
+    char text[128]; /* of the last one, up to its first digit */
+    double said;    /* seconds */
+};
+bool site_notice_new(struct site_notice *n, const char *text);
 /* Number of values of each fragment, for the schedule's predictions. */
 void site_record_sizes(const struct run *run, size_t elements[ROUND_FRAGMENTS_MAX]);
 

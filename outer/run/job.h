@@ -79,8 +79,7 @@ struct job_told {                    /* what job_tell.c has said, and what it sa
     bool warned;                     /* the warning about a too large outer step was logged */
     struct plan_watch watch;         /* deviation from the plan, with site.probe */
     int64_t planned_step;            /* step of the last predicted round; 0: none yet */
-    char notice[128];                /* text of the last logged notice */
-    double noticed;                  /* its time, seconds */
+    struct site_notice notice;       /* the last logged one */
     struct schedule_bytes moved;     /* payload of the run so far, earlier processes included */
     struct schedule_bytes predicted; /* predicted payload of the same rounds */
     uint64_t committed[ROUND_FRAGMENTS_MAX]; /* rounds of each fragment */

@@ -324,26 +324,9 @@ void job_tell_round(void *self, const struct exchange_round *r)
               r->metrics.rho, r->metrics.agreement, r->metrics.behind);
 }
 
-/* The same news with another number ("unreachable for 3 s", "for 4 s") is shown at once, but logged
- * sparsely. */
-static bool is_news(struct job *j, const char *text)
-{
-    enum { REPEAT_S = 30 };
-    size_t words = strcspn(text, "0123456789");
-    bool same = words < sizeof j->told.notice && strncmp(text, j->told.notice, words) == 0 &&
-                !j->told.notice[words];
-    if (same && clock_mono_s() - j->told.noticed < REPEAT_S)
-        return false;
-    snprintf(j->told.notice, sizeof j->told.notice, "%.*s", (int)words, text);
-    j->told.noticed = clock_mono_s();
-    return true;
-}
-
 void job_tell_event(struct job *j, const char *text)
 {
-    jsonl_begin(&j->out->record, "notice");
-    jsonl_text(&j->out->record, "text", text);
-    jsonl_end(&j->out->record);
+    site_record_notice(&j->out->record, text);
 }
 
 void job_tell_notice(void *self, const char *text)
@@ -361,7 +344,7 @@ void job_tell_notice(void *self, const char *text)
     snprintf(j->told.line.state, sizeof j->told.line.state, "%s", reached ? "" : text);
     progress_update(&j->out->progress, 0, &j->told.line);
     notify_alive();
-    if (!is_news(j, text))
+    if (!site_notice_new(&j->told.notice, text))
         return;
     log_event(LOG_INFO, "wait", "text=%s", log_quote(quoted, sizeof quoted, text));
     job_tell_event(j, text);

@@ -674,7 +674,8 @@ static enum err start_site(struct exchange *s, int64_t at)
     if (at > 0)
         return err_set(ERR_CONFIG,
                        "%s has step %lld of a run without rounds, and the rounds would begin anew "
-                       "at step 0; use another run.dir, with run.from to start from its parameters",
+                       "at step 0; use the run.dir that belongs to it, or a new one, with run.from "
+                       "to start from its parameters",
                        s->t.checkpoints, (long long)at);
     struct arena scratch = arena_make(0);
     float *initial = arena_array(&scratch, s->t.elements, sizeof *initial);

@@ -139,3 +139,69 @@ assert len(found["a"]) == 64 and found["a"] == found["b"], found
 END
 bounded python3 both.py >both.out 2>&1 || fail "two sites in one process: exit code $?"
 serve_ends
+
+# A wait ends by Ctrl-C, what is closed answers from memory, and a wrong call loses nothing.
+rm -rf a b aggregator
+cat >calls.py <<'END'
+import os
+import signal
+import threading
+
+import atoll
+
+settings = {"model.tensors": "tensors.json", "site.name": "a", "run.dir": "a"}
+table = atoll.tensors("run.yaml", settings)
+lines = []
+site = atoll.Site("run.yaml", table, lambda *_: None, lambda *_: None, settings, log=lambda level, line: lines.append((level, line)))
+threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    site.start()
+    raise SystemExit("a start without an aggregator has ended well")
+except atoll.Stopped as stopped:
+    assert stopped.code == 75, stopped
+assert any(level == 3 and "aggregator unreachable" in line for level, line in lines), lines
+site.close()
+site.close()
+assert len(site.digest) == 64 and (site.status.steps, site.steps) == (24, 24)
+for call in (lambda: site.due(1), lambda: site.saving(1), lambda: site.start()):
+    try:
+        call()
+        raise SystemExit("a closed site takes a call")
+    except atoll.Error as error:
+        assert str(error) == "this site is closed", error
+END
+bounded python3 calls.py >calls.out 2>&1 || fail "calls: exit code $?"
+
+# The run starts from a trainer's own values: a safetensors file by the names of the table.
+cat >values.py <<'END'
+import array
+import json
+import math
+import sys
+
+import atoll
+
+header, data = {}, b""
+for t in atoll.tensors("run.yaml", {"model.tensors": "tensors.json"})[int(sys.argv[2]):]:
+    values = array.array("f", [5 + i for i in range(math.prod(t.shape))]).tobytes()
+    header[t.name] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [len(data), len(data) + len(values)]}
+    data += values
+words = json.dumps(header).encode()
+words += b" " * (-len(words) % 8)
+open(sys.argv[1], "wb").write(len(words).to_bytes(8, "little") + words + data)
+END
+python3 values.py values.safetensors 0 && python3 values.py less.safetensors 1 || fail "values.py"
+settings="--model.tensors tensors.json --run.from less.safetensors"
+code=0
+"$atoll" serve --config run.yaml $settings >refused.out 2>&1 || code=$?
+[ $code = 4 ] && grep -q "less.safetensors: tensor experts.0.up is missing" refused.out || fail "exit code $code: $(cat refused.out)"
+settings="--model.tensors tensors.json --run.from values.safetensors"
+rm -rf a b aggregator ./*.checkpoint a.out b.out
+serve
+python_site a model.tensors=tensors.json run.from=values.safetensors
+a=$pid
+python_site b model.tensors=tensors.json run.from=values.safetensors
+ends 0 "$pid" "site b"
+ends 0 "$a" "site a"
+serve_ends
+[ -n "$(outer_of a)" ] && [ "$(outer_of a)" = "$(outer_of b)" ] || fail "the sites differ: $(outer_of a), $(outer_of b)"

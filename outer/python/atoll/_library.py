@@ -1,6 +1,7 @@
 """libatoll by ctypes: the functions of atoll.h as a class. No other package is needed."""
 import ctypes
 import dataclasses
+import logging
 import math
 import os
 import pathlib
@@ -11,8 +12,13 @@ F32, BF16 = 0, 1
 DIMS_MAX = 8
 
 
+_LOGGER = logging.getLogger("atoll")
+_LEVELS = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)  # of libatoll's levels 0 to 4
+
+
 class Error(Exception):
-    """A call of libatoll failed. `code`: the exit code of the program `atoll` for the same error."""
+    """A call of libatoll failed. `code`: the exit code of the program `atoll` for the same error: 4 where the call, the configuration
+    or a file is wrong, 2 where the other side cannot be reached or refuses, 1 where something broke. runbook.md lists all."""
 
     def __init__(self, text, code):
         super().__init__(text)
@@ -175,7 +181,8 @@ class Site:
 
     values is a ctypes array of count floats; numpy.ctypeslib.as_array(values) and torch.frombuffer(values, dtype=torch.float32)
     take it without a copy. rank, ranks, broadcast: of a site of several processes; broadcast(buffer) sends the bytes of rank 0 to
-    all. log(level, line): what libatoll has to say; level 0 is debug, 4 an error.
+    all. log(level, line): what libatoll has to say; level 0 is debug, 2 information, 3 a warning, 4 an error. Without it the lines go
+    to the logger "atoll" of `logging`, which shows warnings, such as what a wait is for.
     """
 
     def __init__(self, config, tensors, read, write, settings=None, rank=0, ranks=1, broadcast=None, log=None):
@@ -190,13 +197,23 @@ class Site:
             entry.shape[:len(t.shape)] = list(t.shape)
         self._callbacks = (_READ(self._guard(self._values(read))), _READ(self._guard(self._values(write))),
                            _BROADCAST(self._guard(self._bytes(broadcast))) if broadcast else _BROADCAST(),
-                           _LOG(lambda _, level, line: log(level, line.decode(errors="replace"))) if log else _LOG())
+                           _LOG(self._line(log or (lambda level, line: _LOGGER.log(_LEVELS[level], line)))))
         options.tensors, options.tensor_count = self._tensors, len(tensors)
         options.read, options.write, options.broadcast, options.log = self._callbacks
         options.rank, options.ranks = rank, ranks
         self.step = 0
+        self._last = {}  # what it had when it was closed
         self._handle = ctypes.c_void_p()
         self._call(_lib.atoll_open, ctypes.byref(self._handle), ctypes.byref(options))
+
+    @staticmethod
+    def _line(log):
+        def call(_, level, line):
+            try:
+                log(level, line.decode(errors="replace"))
+            except Exception:  # a log must not end a run
+                _LOGGER.exception("log(level, line) failed")
+        return call
 
     @staticmethod
     def _values(function):
@@ -223,19 +240,20 @@ class Site:
 
     def _call(self, function, *arguments):
         """A call that may wait: in a thread of its own, so that Ctrl-C reaches Python, and then stops the wait."""
-        done = []
+        done, finished = [], threading.Event()
 
         def work():
             code = function(*arguments)
             done.append((code, _lib.atoll_error().decode(errors="replace")))
+            finished.set()
 
         if threading.current_thread() is threading.main_thread():
             thread = threading.Thread(target=work, name="atoll", daemon=True)
             thread.start()
             interrupted = None
-            while thread.is_alive():
+            while not finished.is_set():  # not join(): an interrupted one takes the thread for ended
                 try:
-                    thread.join(0.5)
+                    finished.wait(0.5)
                 except KeyboardInterrupt as error:
                     interrupted = error
                     self.stop()
@@ -250,28 +268,36 @@ class Site:
         if code:
             raise (Stopped if code == STOPPED else Error)(text, code)
 
+    def _open(self):
+        """The handle; one that is closed must not reach libatoll."""
+        if not self._handle:
+            raise Error("this site is closed", 4)
+        return self._handle
+
     def start(self, step=0):
         """Joins the run. step: that of the checkpoint whose values are in place, or 0, where the values become those that the
         run starts from. Returns the step to go on from."""
         where = ctypes.c_int64(step)
-        self._call(_lib.atoll_start, self._handle, ctypes.byref(where))
+        self._call(_lib.atoll_start, self._open(), ctypes.byref(where))
         self.step = where.value
         return self.step
 
     @property
     def steps(self):
         """train.steps of the run, as amended so far."""
-        return _lib.atoll_steps(self._handle)
+        return self._last["steps"] if self._last else _lib.atoll_steps(self._open())
 
     def due(self, step):
         """Does `step`, the current one or the next, need made()?"""
-        return bool(_lib.atoll_due(self._handle, step))
+        return bool(_lib.atoll_due(self._open(), step))
 
     def made(self, step, loss=math.nan, tokens_per_second=math.nan):
         """After a step: sends, waits and merges where the run wants it. Returns the step to go on from."""
+        if self.step >= self.steps:
+            raise Error(f"the run has ended after train.steps = {self.steps}: train while step < steps", 4)
         where = ctypes.c_int64(step)
         report = _Report(ctypes.sizeof(_Report), loss, tokens_per_second)
-        arguments = (self._handle, ctypes.byref(where), ctypes.byref(report))
+        arguments = (self._open(), ctypes.byref(where), ctypes.byref(report))
         try:
             if self.due(step):
                 self._call(_lib.atoll_step, *arguments)
@@ -283,27 +309,31 @@ class Site:
 
     def saving(self, step):
         """Before a checkpoint of this step is written."""
-        self._call(_lib.atoll_saving, self._handle, step)
+        self._call(_lib.atoll_saving, self._open(), step)
 
     def saved(self, oldest):
         """A checkpoint is on disk; oldest: the step of the oldest one that is kept."""
-        self._call(_lib.atoll_saved, self._handle, oldest)
+        self._call(_lib.atoll_saved, self._open(), oldest)
 
     def outer(self, step):
         """The outer parameters take the place of the trainer's, which the caller puts back."""
-        self._call(_lib.atoll_outer, self._handle, step)
+        self._call(_lib.atoll_outer, self._open(), step)
 
     @property
     def status(self):
+        if self._last:
+            return self._last["status"]
         raw = _Status(size=ctypes.sizeof(_Status))
-        _check(_lib.atoll_status(self._handle, ctypes.byref(raw)))
+        _check(_lib.atoll_status(self._open(), ctypes.byref(raw)))
         return Status(**{f.name: getattr(raw, f.name) for f in dataclasses.fields(Status)})
 
     @property
     def digest(self):
         """SHA-256 of the outer state, hexadecimal: equal at all sites after the same rounds. "" on ranks but the first."""
+        if self._last:
+            return self._last["digest"]
         text = ctypes.create_string_buffer(65)
-        _check(_lib.atoll_digest(self._handle, text))
+        _check(_lib.atoll_digest(self._open(), text))
         return text.value.decode()
 
     def stop(self):
@@ -312,10 +342,16 @@ class Site:
             _lib.atoll_stop(self._handle)
 
     def close(self):
-        """Leaves the run. Error with code 6: all steps are done, and some site's last work is in no state."""
+        """Leaves the run; digest, status and steps stay. Error with code 6: all steps are done, and some site's last work is in no
+        state."""
+        if not self._handle:
+            return
+        try:
+            self._last = {"status": self.status, "steps": self.steps, "digest": self.digest}
+        except Error:  # it was not started
+            self._last = {"status": self.status, "steps": self.steps, "digest": ""}
         handle, self._handle = self._handle, ctypes.c_void_p()
-        if handle:
-            self._call(_lib.atoll_close, handle)
+        self._call(_lib.atoll_close, handle)
 
     def __enter__(self):
         return self

@@ -24,6 +24,8 @@ try:
 except ImportError:  # an older PyTorch: no sharded parameters
     DTensor = ()
 
+_ADVICE = ("model.* of the configuration (layers, width, vocab, tied, ..), or the file of model.tensors, must describe this model; "
+           "atoll.tensors(config) lists what the run has")
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 
 
@@ -38,13 +40,20 @@ def _plain(name):
 
 def parameters_of(model):
     """{name: parameter}, a tied one once, in the model's order."""
-    return {_plain(name): parameter for name, parameter in model.named_parameters()}
+    if not isinstance(model, torch.nn.Module):
+        raise _library.Error(f"a torch.nn.Module is wanted, and this is {type(model).__name__}", 4)
+    found = {_plain(name): parameter for name, parameter in model.named_parameters()}
+    for name, p in found.items():
+        if p.requires_grad and (p.dtype not in (torch.float32, torch.bfloat16) or not p.numel()):
+            raise _library.Error(f"parameter {name} is {p.dtype} with {p.numel()} values: f32 or bf16, and at least one value, can be "
+                                 "exchanged; requires_grad_(False) keeps it out", 4)
+    return found
 
 
 def write_table(model, path):
-    """Writes the file of model.tensors for a model that Atoll does not have. All sites and the aggregator need it. The run starts
-    from values that are drawn from run.seed: normal with the standard deviation that the parameter has now, zeros or ones where all
-    of its values are."""
+    """Writes the file of model.tensors for a model that Atoll does not have: every parameter that is trained (requires_grad). All sites
+    and the aggregator need this one file. The run starts from values that are drawn from run.seed: zeros or ones where a parameter has
+    nothing else now, else normal with its standard deviation. write_values() and run.from start from the model's own values."""
     def entry(name, p):
         values = (p.full_tensor() if isinstance(p, DTensor) else p).detach().float()
         row = {"name": name, "shape": list(p.shape)}
@@ -56,8 +65,31 @@ def write_table(model, path):
         numbers = [int(part) for part in name.split(".") if part.isdigit()]
         return {**row, "layer": numbers[0]} if numbers else row
 
+    rows = [entry(name, p) for name, p in parameters_of(model).items() if p.requires_grad]
     with open(path, "w") as file:
-        json.dump({"tensors": [entry(*item) for item in parameters_of(model).items()]}, file, indent=0)
+        json.dump({"tensors": rows}, file, indent=0)
+
+
+def write_values(model, config, path, settings=None):
+    """Writes the model's parameters, under the names of the run's tensors, as the safetensors file of run.from: all sites and the
+    aggregator then start from them. Pretrained values come into a run this way."""
+    table = _library.tensors(config, settings)
+    values = _Values(table, parameters_of(model))
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for t in table:
+        size = 4 * math.prod(t.shape)
+        header[t.name] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [at, at + size]}
+        at += size
+    words = json.dumps(header).encode()
+    words += b" " * (-len(words) % 8)
+    if not str(path).endswith(".safetensors"):
+        raise _library.Error(f"{path}: the name must end in .safetensors, by which run.from knows it", 4)
+    with open(path, "wb") as file:
+        file.write(len(words).to_bytes(8, "little") + words)
+        for number, t in enumerate(table):
+            piece = bytearray(4 * math.prod(t.shape))
+            values.read(number, 0, math.prod(t.shape), piece)
+            file.write(piece)
 
 
 class _Part:
@@ -87,7 +119,7 @@ class _Part:
             return self._matrix(p, columns), 0
         shape, offset = compute_local_shape_and_global_offset(p.shape, p.device_mesh, p.placements)
         if self.transposed or any(s != g for s, g in zip(shape[1:], p.shape[1:])):
-            raise NotImplementedError("a parameter that is sharded on another dimension than the first, or transposed as well")
+            raise _library.Error("a parameter is sharded on another dimension than the first, or transposed as well", 4)
         return p.to_local().view(-1, columns) if math.prod(shape) else None, offset[0] if shape else 0
 
 
@@ -113,10 +145,10 @@ class _Values:
         self.parts = [self._parts_of(t, parameters) for t in table]
         self.cache = {}
         used = {id(part.parameter) for parts in self.parts for part in parts}
-        left = [name for name, p in parameters.items() if id(p) not in used]
+        left = [name for name, p in parameters.items() if id(p) not in used and p.requires_grad]
         if left:
-            raise ValueError(f"parameter {left[0]} of the model is no tensor of the run (and {len(left) - 1} more): the "
-                             "configuration describes another model")
+            more = f", nor are {len(left) - 1} more" if len(left) > 1 else ""
+            raise _library.Error(f"parameter {left[0]} of the model is no tensor of the run{more}: {_ADVICE}", 4)
 
     @staticmethod
     def _find(parameters, name):
@@ -131,19 +163,21 @@ class _Values:
     def _parts_of(cls, tensor, parameters):
         columns = math.prod(tensor.shape[1:])
         own = parameters.get(tensor.name)
-        if own is not None and own.numel() == math.prod(tensor.shape):
+        if own is not None and own.numel() != math.prod(tensor.shape):
+            raise _library.Error(f"parameter {tensor.name} has shape {tuple(own.shape)}, and {tensor.shape} in the run: {_ADVICE}", 4)
+        if own is not None:
             return [_Part(own, 0, tensor.shape[0] if tensor.shape else 1, False)]
         parts = []
         for place in tensor.places:
             p = cls._find(parameters, place.name)
             if p is None:
-                raise ValueError(f"tensor {tensor.name} of the run: the model has no parameter {place.name}")
+                raise _library.Error(f"tensor {tensor.name} of the run: the model has no parameter {place.name}: {_ADVICE}", 4)
             if p.numel() != place.rows * columns or (place.transposed and tuple(p.shape) != (columns, place.rows)):
-                raise ValueError(f"tensor {tensor.name} of the run: parameter {place.name} has shape {tuple(p.shape)}, and "
-                                 f"({place.rows}, {columns}) is wanted")
+                shape = (columns, place.rows) if place.transposed else (place.rows, columns)
+                raise _library.Error(f"parameter {place.name} has shape {tuple(p.shape)}, and {shape} in the run: {_ADVICE}", 4)
             parts.append(_Part(p, place.first, place.rows, place.transposed))
         if not parts:
-            raise ValueError(f"tensor {tensor.name} {tensor.shape} of the run: the model has no such parameter")
+            raise _library.Error(f"tensor {tensor.name} {tensor.shape} of the run: the model has no such parameter: {_ADVICE}", 4)
         return parts
 
     def _each(self, number, first, count):
@@ -202,6 +236,10 @@ class OuterLoop:
     """
 
     def __init__(self, model, config, settings=None, *, state=None, group=None, log=None):
+        step = state.get("step") if isinstance(state, dict) else None
+        if state is not None and not isinstance(step, int):
+            raise _library.Error("state is not what state_dict() of an OuterLoop was", 4)
+        self._looking = False
         self._parameters = parameters_of(model)
         table = _library.tensors(config, settings)
         self._values = _Values(table, self._parameters)
@@ -210,7 +248,7 @@ class OuterLoop:
                                   rank=dist.get_rank(group) if ranks > 1 else 0, ranks=ranks,
                                   broadcast=_broadcast(group) if ranks > 1 else None, log=log)
         try:
-            self.site.start(state["step"] if state else 0)
+            self.site.start(step or 0)
         except BaseException:
             self.site.close()
             raise
@@ -230,6 +268,8 @@ class OuterLoop:
 
     def step(self, loss=None, tokens_per_second=math.nan):
         """After optimizer.step(). loss: a number or a tensor, which is looked at only where a round is due."""
+        if self._looking:
+            raise _library.Error("step() inside outer_parameters(): the model has the outer parameters, not those that were trained", 4)
         step = self.site.step + 1
         known = loss is not None and self.site.due(step)
         self.site.made(step, float(loss.detach() if isinstance(loss, torch.Tensor) else loss) if known else math.nan,
@@ -248,12 +288,15 @@ class OuterLoop:
 
     @contextlib.contextmanager
     def outer_parameters(self):
-        """Inside, the model has the parameters that all sites share: to evaluate or export them."""
+        """Inside, the model has the parameters that all sites share, to evaluate or export them. Buffers, such as the statistics of a
+        batch norm, stay this site's."""
         kept = {name: p.detach().clone() for name, p in self._parameters.items()}
+        self._looking = True
         try:
             self.site.outer(self.site.step)
             yield
         finally:
+            self._looking = False
             with torch.no_grad():
                 for name, p in self._parameters.items():
                     p.copy_(kept[name])
