@@ -180,8 +180,9 @@ void job_print_memory(struct job *j, const struct table *t);
 /* Of the outer loop at this rank; on a GPU its host memory is pinned. */
 struct outer_memory job_outer_memory(struct job *j, const struct table *t);
 
-/* Reads the records of the processes before this one, once: totals here, and job_eval_record. */
-enum err job_tell_resume(struct job *j) MUST;
+/* Of each record of the processes before this one: payload and rounds, which a restarted site goes
+ * on from. */
+void job_tell_resume(struct job *j, const struct jsonl_row *row);
 enum err job_tell_start(struct job *j, int64_t step) MUST;
 void job_tell_step(struct job *j, const struct train_report *r);
 /* Callbacks for exchange and site; self is the job. */

@@ -50,7 +50,7 @@ static int entry_of(const struct job *j, const struct jsonl_row *row)
 
 void job_eval_record(struct job *j, const struct jsonl_row *row)
 {
-    int i = entry_of(j, row);
+    int i = j->run->o.eval_every_rounds ? entry_of(j, row) : -1;
     double rounds = jsonl_number(row, "round") + 1;
     if (i >= 0 && rounds > (double)j->eval.recorded[i])
         j->eval.recorded[i] = (int64_t)rounds;

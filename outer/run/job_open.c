@@ -116,6 +116,23 @@ static enum err check_vocabulary(const struct job *j)
     return ERR_OK;
 }
 
+/* The records of the processes before this one, each for all who go on from it. */
+static enum err records_read(struct job *j)
+{
+    struct jsonl_reader reader;
+    struct jsonl_row row;
+    const char *path;
+    TRY(path_in(j, &path, RECORD_FILE));
+    if (!jsonl_reader_open(&reader, path))
+        return ERR_OK;
+    while (jsonl_next(&reader, &row)) {
+        job_tell_resume(j, &row);
+        job_eval_record(j, &row);
+    }
+    jsonl_reader_close(&reader);
+    return ERR_OK;
+}
+
 enum err job_open(struct job *j)
 {
     const char *checkpoints;
@@ -142,7 +159,7 @@ enum err job_open(struct job *j)
         TRY(open_exchange(j));
     TRY(job_eval_open(j));
     if (job_lead(j)) {
-        TRY(job_tell_resume(j));
+        TRY(records_read(j));
         TRY(job_hooks_open(j));
     }
     TRY(job_eval_begin(j));

@@ -9,8 +9,7 @@
 
 static const char starting[] = "starting"; /* before the first step */
 
-/* Payload and rounds of the processes before this one, which a restarted site goes on from. */
-static void totals_add(struct job *j, const struct jsonl_row *row)
+void job_tell_resume(struct job *j, const struct jsonl_row *row)
 {
     double fragment = jsonl_number(row, "fragment"), round = jsonl_number(row, "round");
     if (!jsonl_is(row, "round") || !(fragment >= 0 && fragment < ROUND_FRAGMENTS_MAX))
@@ -23,23 +22,6 @@ static void totals_add(struct job *j, const struct jsonl_row *row)
     j->told.moved.down += (uint64_t)jsonl_whole(fmax(0, jsonl_number(row, "down")));
     j->told.predicted.up += (uint64_t)jsonl_whole(fmax(0, jsonl_number(row, "up_predicted")));
     j->told.predicted.down += (uint64_t)jsonl_whole(fmax(0, jsonl_number(row, "down_predicted")));
-}
-
-enum err job_tell_resume(struct job *j)
-{
-    struct jsonl_reader reader;
-    struct jsonl_row row;
-    char *path;
-    TRY_ALLOC(path = arena_printf(&j->run->perm, "%s/%s", j->s->run_dir, RECORD_FILE));
-    if (!jsonl_reader_open(&reader, path))
-        return ERR_OK;
-    while (jsonl_next(&reader, &row)) {
-        totals_add(j, &row);
-        if (j->run->o.eval_every_rounds)
-            job_eval_record(j, &row);
-    }
-    jsonl_reader_close(&reader);
-    return ERR_OK;
 }
 
 /* Steps after `step` are trained again; the rounds that followed them are not. */
