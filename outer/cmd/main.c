@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "kernels/base/args.h"
-#include "kernels/base/durable.h"
 #include "kernels/base/nearest.h"
 #include "outer/cmd/cmd.h"
 #include "outer/run/crash.h"
@@ -64,41 +63,10 @@ static int help(void)
     return 0;
 }
 
-static bool silent;
-static bool output_failed; /* standard output, not a file of a run: nothing was stored */
-
-void cmd_silence(void)
-{
-    silent = true;
-}
-
-/* What, why, what to do, and the code: on stderr, for a person and a service manager. */
-void cmd_close(const char *command, enum err e)
-{
-    if (e == ERR_OK || silent)
-        return;
-    const char *sentence = err_message();
-    fprintf(stderr, "atoll %s: %s\n  what it means: %s (%s)\n  what to do: %s\n  exit code: %d\n",
-            command, *sentence ? sentence : err_text(e), err_text(e), err_name(e),
-            output_failed ? "give the same command again, with room for its output" : err_action(e),
-            err_exit_code(e));
-    silent = true;
-}
-
 static int finish(const char *command, enum err e)
 {
     cmd_close(command, e);
     return err_exit_code(e);
-}
-
-/* What was printed must have arrived: a full disk shows only here. */
-static enum err flushed(enum err e)
-{
-    bool arrived = fflush(stdout) == 0 && !ferror(stdout);
-    if (e != ERR_OK || arrived)
-        return e;
-    output_failed = true;
-    return durable_failed("write", "standard output", ERR_IO);
 }
 
 static enum err run_command(int argc, char **argv)
@@ -109,7 +77,7 @@ static enum err run_command(int argc, char **argv)
         if (!commands[i].run)
             return err_set(ERR_UNSUPPORTED, "this build has no network: configure with -DNET=ON "
                                             "(needs libgrpc-dev, libprotobuf-c-dev)");
-        return flushed(commands[i].run(argc, argv));
+        return cmd_flush(commands[i].run(argc, argv));
     }
     const char *nearest = commands[0].name;
     for (int i = 1; i < COMMAND_COUNT; i++)
@@ -128,7 +96,7 @@ static enum err help_key(const char *key)
     if (e == ERR_OK)
         args_print(text, 0, 4);
     arena_free(&scratch);
-    return flushed(e);
+    return cmd_flush(e);
 }
 
 /* `atoll help COMMAND ...` is `atoll COMMAND ... --help`; `atoll help outer.lr` explains a key. */
