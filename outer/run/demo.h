@@ -1,0 +1,61 @@
+#ifndef DEMO_H
+#define DEMO_H
+/* What `atoll demo` runs, all on this machine and all as processes of this program: certificates,
+ * shards, an aggregator, two sites over mutual TLS on loopback or over an emulated network, then
+ * one site alone on the same tokens per site. It reads the sites' records and shows live lines;
+ * nothing here trains. One demo a process (SIGINT and SIGTERM are taken), one thread.
+ *
+ *     demo_make -> demo_run -> demo_sample -> demo_close
+ *
+ * Errors: ERR_STOPPED after a signal; ERR_CONFIG for a directory that no demo made, a topology that
+ * lacks a place, an address that is not loopback; what a process reports otherwise, with its log.
+ */
+#include <stdio.h>
+#include "kernels/base/arena.h"
+#include "outer/view/report_data.h"
+
+enum { DEMO_SITES = 2, DEMO_SETTINGS_MAX = 48 };
+
+struct demo_options { /* borrowed until demo_close */
+    const char *dir, *text;
+    const char *topology; /* file or preset; NULL: loopback */
+    const char *http;     /* where the live page is served; "": nowhere */
+    int64_t steps;
+    int settings; /* count of --section.key arguments, passed on to every process; at most
+                     DEMO_SETTINGS_MAX */
+    char **setting;
+};
+struct demo_site {                /* what a run's records said; bytes of all its rounds */
+    double every;                 /* steps between rounds */
+    double first_loss, last_loss; /* held out */
+    double up, up_predicted, down, down_predicted, wire_up, wire_down;
+    uint64_t rounds;
+};
+struct demo_result {
+    struct demo_site site[DEMO_SITES], alone;
+    struct report_cost cost[DEMO_SITES];
+    const char *report; /* the file; in the demo's arena */
+};
+
+struct demo; /* opaque */
+
+extern const char *const demo_site_name[DEMO_SITES];
+
+/* NULL: no memory. */
+struct demo *demo_make(const struct demo_options *o);
+/* Prepares, trains, and writes the report and, of an emulated network, wan.jsonl. */
+enum err demo_run(struct demo *d, struct demo_result *r) MUST;
+/* What the network carried; nothing on loopback. */
+void demo_network_print(const struct demo *d, FILE *out);
+/* A text that site a's model writes after `prompt`: `log` is the file with it. */
+enum err demo_sample(struct demo *d, const char *prompt, const char **log) MUST;
+/* Ends what still runs. Returns e; its text stays. */
+enum err demo_close(struct demo *d, enum err e) MUST;
+
+/* This program, as it can be typed. */
+const char *demo_program(struct arena *a);
+/* Where *text is NULL: the text that deploy/run-demo.sh prepares beside the program, in its build
+ * directory. ERR_CONFIG: there is none. */
+enum err demo_text(const char **text, struct arena *a) MUST;
+
+#endif
