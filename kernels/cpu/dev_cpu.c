@@ -1,5 +1,5 @@
-/* Opens the CPU device: instruction set, model type, threads, memory. The ops are in their own
- * files. */
+/* Opens the CPU device: instruction set, model type, threads, memory; and the list of the ops,
+ * which are in their own files. No other file of the folder calls this one. */
 #include "kernels/base/clock.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/exact.h"
@@ -10,31 +10,6 @@
 #include <stdlib.h>
 
 enum { BIG = 1 << 20 }; /* bytes from which several threads copy */
-
-void cpu_fail(struct dev *d, enum err e)
-{
-    if (d->failed)
-        return;
-    d->failed = e;
-    snprintf(cpu_of(d)->message, sizeof cpu_of(d)->message, "%s", err_message());
-}
-
-void *cpu_scratch(struct cpu *c, int slot, size_t bytes)
-{
-    if (bytes <= c->scratch_bytes[slot])
-        return c->scratch[slot];
-    free(c->scratch[slot]);
-    c->scratch_bytes[slot] = (bytes + 4095) / 4096 * 4096;
-    c->scratch[slot] = aligned_alloc(4096, c->scratch_bytes[slot]);
-    if (!c->scratch[slot]) {
-        c->scratch_bytes[slot] = 0;
-        cpu_fail(&c->dev, err_set(ERR_MEMORY,
-                                  "no %zu MiB for the scratch memory of the CPU ops; use a "
-                                  "smaller batch or fewer threads",
-                                  bytes >> 20));
-    }
-    return c->scratch[slot];
-}
 
 static void device_close(struct dev *d)
 {
