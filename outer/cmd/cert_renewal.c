@@ -3,8 +3,8 @@
 #include <string.h>
 #include "kernels/base/args.h"
 #include "kernels/base/clock.h"
-#include "kernels/base/file.h"
 #include "outer/cmd/cert_revoke.h"
+#include "outer/identity/authority.h"
 
 /* The only operand; words: what to say where there is none. */
 static enum err operand_parse(struct args *a, int argc, char **argv, struct arena *arena,
@@ -59,38 +59,9 @@ enum err cert_request(int argc, char **argv, struct arena *arena)
     return ERR_OK;
 }
 
-/* What the present certificate says; of the request, the key alone. */
-static enum err renewal_issue(struct tls_renewal *w, const char *dir, double days)
-{
-    static char answer[TLS_PEM_MAX];
-    const char *hosts[CERT_HOSTS_MAX];
-    struct tls_request r = {.directory = dir,
-                            .out = dir,
-                            .role = w->id.role,
-                            .name = w->id.name,
-                            .hosts = hosts,
-                            .validity = cert_validity(days),
-                            .renewal = w,
-                            .answer = answer};
-    struct tls_facts f;
-    r.host_count = cert_hosts(w->present.hosts, hosts);
-    TRY(tls_issue(&r));
-    TRY(tls_facts_of(&f, answer, "the answer"));
-    TRY(cert_issued_add(dir, &f)); /* before anybody has it */
-    fputs(answer, stdout);
-    return fflush(stdout) == 0 ? ERR_OK : err_set(ERR_IO, "the answer cannot be written");
-}
-
-static enum err renewal_answer(struct tls_renewal *w, const char *dir, double days)
-{
-    if (cert_is_revoked(dir, &w->present))
-        return err_set(ERR_DENIED, "%s: this certificate is revoked", w->present.uri);
-    return renewal_issue(w, dir, days);
-}
-
 enum err cert_sign(int argc, char **argv, struct arena *arena)
 {
-    static char text[TLS_PEM_MAX];
+    static char text[TLS_PEM_MAX], reply[TLS_PEM_MAX];
     const char *dir = "tls";
     double days = 7;
     const struct args_option options[] = {
@@ -111,13 +82,10 @@ enum err cert_sign(int argc, char **argv, struct arena *arena)
     TRY(operand_parse(&a, argc, argv, arena, "which request? atoll cert sign FILE, or -"));
     if (a.help)
         return ERR_OK;
-    struct tls_renewal w = {0};
     TRY(text_read(text, a.operand[0]));
-    enum err e = tls_renewal_open(&w, text, dir, clock_wall_s());
-    if (e == ERR_OK)
-        e = renewal_answer(&w, dir, days);
-    tls_renewal_close(&w);
-    return e;
+    TRY(authority_answer(reply, text, dir, cert_validity(days), clock_wall_s()));
+    fputs(reply, stdout);
+    return fflush(stdout) == 0 ? ERR_OK : err_set(ERR_IO, "the answer cannot be written");
 }
 
 enum err cert_install(int argc, char **argv, struct arena *arena)
@@ -141,10 +109,10 @@ enum err cert_install(int argc, char **argv, struct arena *arena)
     if (a.help)
         return ERR_OK;
     struct tls_facts f;
-    char until[32];
+    char until[TLS_DATE_MAX];
     TRY(text_read(text, answer));
     TRY(tls_renewal_install(dir, a.operand[0], text, clock_wall_s()));
     TRY(tls_facts_of(&f, text, "the answer"));
-    printf("%s/%s.pem  %s, until %s\n", dir, a.operand[0], f.uri, cert_date(until, f.until_unix));
+    printf("%s/%s.pem  %s, until %s\n", dir, a.operand[0], f.uri, tls_date(until, f.until_unix));
     return ERR_OK;
 }

@@ -9,8 +9,7 @@
 #include "outer/cmd/cert_revoke.h"
 #include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
-#include "kernels/base/file.h"
-#include "outer/identity/tls.h"
+#include "outer/identity/authority.h"
 
 enum { HOSTS_MAX = 16 };
 
@@ -39,12 +38,12 @@ static enum err cert_authority(int argc, char **argv, struct arena *arena)
     if (a.help)
         return ERR_OK;
     struct tls_validity v = cert_validity((double)days);
-    char until[32];
+    char until[TLS_DATE_MAX];
     TRY(tls_authority(dir, run, ed25519, v));
     printf("%s/ca.pem  authority of run %s, until %s\n%s/ca.key  its key: everyone who has it can "
            "join "
            "the run; never copy it to a site\n",
-           dir, run, cert_date(until, v.until_unix), dir);
+           dir, run, tls_date(until, v.until_unix), dir);
     return ERR_OK;
 }
 
@@ -146,12 +145,11 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
         TRY_ALLOC(text);
         TRY(hosts_split(text, list, &r.host_count));
     }
-    TRY(tls_issue(&r));
-    char until[32];
+    char until[TLS_DATE_MAX];
     struct tls_facts f;
-    TRY(cert_issued(&r, &f));
+    TRY(authority_issue(&r, &f));
     printf("%s/%s.pem  %s, until %s\n%s/%s.key  its key\n", r.out, r.name, f.uri,
-           cert_date(until, f.until_unix), r.out, r.name);
+           tls_date(until, f.until_unix), r.out, r.name);
     if (tls_role_signs(r.role))
         printf("%s/%s.identity.pem, %s/%s.identity.key  its identity, with which it signs\n", r.out,
                r.name, r.out, r.name);
@@ -161,7 +159,7 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
 
 static const char *state_of(const struct tls_facts *f, const char *dir, int64_t now)
 {
-    if (dir && cert_is_revoked(dir, f))
+    if (dir && authority_revoked(dir, f))
         return "revoked";
     return now < f->from_unix ? "not yet valid" : now >= f->until_unix ? "expired" : "valid";
 }
@@ -179,7 +177,7 @@ static enum err cert_show(int argc, char **argv, struct arena *arena)
         return err_set(ERR_CONFIG, "which file? atoll cert show tls/a.pem");
     for (int i = 0; i < a.operand_count; i++) {
         struct tls_facts f;
-        char from[32], until[32], hex[65];
+        char from[TLS_DATE_MAX], until[TLS_DATE_MAX], hex[65];
         int64_t now = clock_wall_s();
         TRY(tls_facts(&f, a.operand[i]));
         digest_hex(&f.sha256, hex);
@@ -192,10 +190,18 @@ static enum err cert_show(int argc, char **argv, struct arena *arena)
                f.identity ? "identity (signs headers or manifests)" : "",
                !f.authority && f.client ? "client" : "",
                !f.authority && f.server ? (f.client ? ", server" : "server") : "",
-               cert_date(from, f.from_unix), cert_date(until, f.until_unix),
-               state_of(&f, NULL, now), (long long)((f.until_unix - now) / CERT_DAY_S), f.key,
-               f.subject, f.issuer, f.serial, hex);
+               tls_date(from, f.from_unix), tls_date(until, f.until_unix), state_of(&f, NULL, now),
+               (long long)((f.until_unix - now) / CERT_DAY_S), f.key, f.subject, f.issuer, f.serial,
+               hex);
     }
+    return ERR_OK;
+}
+
+static enum err list_print(void *dir, const char *file, const struct tls_facts *f)
+{
+    char until[TLS_DATE_MAX];
+    printf("%-24s %-48s until %s  %s\n", file, f->uri, tls_date(until, f->until_unix),
+           state_of(f, dir, clock_wall_s()));
     return ERR_OK;
 }
 
@@ -213,18 +219,7 @@ static enum err cert_list(int argc, char **argv, struct arena *arena)
     TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;
-    char **names, path[4096], until[32];
-    size_t count;
-    TRY(file_list(dir, arena, &names, &count));
-    for (size_t i = 0; i < count; i++) {
-        struct tls_facts f;
-        size_t n = strlen(names[i]);
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-        if (n > 4 && strcmp(names[i] + n - 4, ".pem") == 0 && tls_facts(&f, path) == ERR_OK)
-            printf("%-24s %-48s until %s  %s\n", names[i], f.uri, cert_date(until, f.until_unix),
-                   state_of(&f, dir, clock_wall_s()));
-    }
-    return ERR_OK;
+    return authority_certificates(dir, arena, list_print, (void *)(uintptr_t)dir);
 }
 
 static const struct cmd_act acts[] = {

@@ -458,18 +458,19 @@ enum err tls_facts(struct tls_facts *f, const char *path)
 
 /* ---- a process's own files ---- */
 
-static void date(char out[32], int64_t unix_s)
+const char *tls_date(char out[TLS_DATE_MAX], int64_t unix_s)
 {
     time_t t = (time_t)unix_s;
     struct tm tm;
-    if (!gmtime_r(&t, &tm) || strftime(out, 32, "%Y-%m-%d %H:%M UTC", &tm) == 0)
-        snprintf(out, 32, "?");
+    if (!gmtime_r(&t, &tm) || strftime(out, TLS_DATE_MAX, "%Y-%m-%d %H:%M UTC", &tm) == 0)
+        snprintf(out, TLS_DATE_MAX, "?");
+    return out;
 }
 
 static enum err validity_check(const struct tls_facts *f, const char *path, int64_t now_unix)
 {
-    char when[32];
-    date(when, now_unix < f->from_unix ? f->from_unix : f->until_unix);
+    char when[TLS_DATE_MAX];
+    tls_date(when, now_unix < f->from_unix ? f->from_unix : f->until_unix);
     if (now_unix < f->from_unix)
         return err_set(ERR_DENIED,
                        "%s: the certificate is valid only from %s on: check this machine's clock",
@@ -496,11 +497,11 @@ static int64_t expiry_near(int64_t days_s, int64_t share_s)
 
 void tls_log_expiry(const char *whose, const struct tls_facts *f, int64_t now_unix)
 {
-    char when[32], quoted[512];
+    char when[TLS_DATE_MAX], quoted[512];
     int64_t left_s = f->until_unix - now_unix, life_s = f->until_unix - f->from_unix;
     if (left_s >= expiry_near(30 * DAY_S, life_s / 2))
         return;
-    date(when, f->until_unix);
+    tls_date(when, f->until_unix);
     log_event(left_s < expiry_near(DAY_S, life_s / 12)      ? LOG_ERROR
               : left_s < expiry_near(7 * DAY_S, life_s / 4) ? LOG_WARN
                                                             : LOG_INFO,
@@ -694,12 +695,12 @@ static enum err peer_judge(const struct tls_question *q, SSL *ssl, struct tls_fa
     long why = SSL_get_verify_result(ssl);
     X509 *x = SSL_get1_peer_certificate(ssl);
     struct tls_identity id;
-    char until[32];
+    char until[TLS_DATE_MAX];
     if (!x)
         return err_set(ERR_LINK, "%s: no certificate came", q->target);
     tls_facts_out(f, x);
     X509_free(x);
-    date(until, f->until_unix);
+    tls_date(until, f->until_unix);
     bool aggregator = f->uri_count == 1 && tls_uri_parse(&id, f->uri) && id.role == TLS_AGGREGATOR;
     if (why == X509_V_OK && !aggregator)
         return err_set(ERR_DENIED,

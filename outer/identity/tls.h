@@ -12,7 +12,12 @@
 #include "outer/link/link.h"
 #include "outer/protocol/signer.h"
 
-enum { TLS_NAME_MAX = 64, TLS_URI_MAX = 3 * TLS_NAME_MAX, TLS_PEM_MAX = 1 << 16 };
+enum {
+    TLS_NAME_MAX = 64,
+    TLS_URI_MAX = 3 * TLS_NAME_MAX,
+    TLS_PEM_MAX = 1 << 16,
+    TLS_DATE_MAX = 32
+};
 
 enum tls_role { TLS_SITE, TLS_AGGREGATOR, TLS_OPERATOR, TLS_OBSERVER };
 
@@ -149,6 +154,8 @@ enum err tls_renewal_install(const char *directory, const char *name, const char
 
 enum err tls_facts(struct tls_facts *f, const char *path) MUST;
 enum err tls_facts_of(struct tls_facts *f, const char *pem, const char *whose) MUST;
+/* A time of tls_facts as people are told it, in UTC to the minute; returns out. */
+const char *tls_date(char out[TLS_DATE_MAX], int64_t unix_s);
 /* ev=certificate_expires in the last 30 days (at most half of its life): info, from 7 days (a
  * quarter) on a warning, in the last day (a twelfth) an error; then ev=certificate_expired. */
 void tls_log_expiry(const char *whose, const struct tls_facts *f, int64_t now_unix);
