@@ -1,6 +1,5 @@
-/* Which method of compressed sums a run has, and what they share. */
+/* Which method of compressed sums a run has, and what the run asks of it. */
 #include "inner/optim/compress.h"
-#include <math.h>
 #include "inner/optim/optim.h"
 #include "kernels/base/log.h"
 
@@ -76,17 +75,6 @@ enum err compress_lengthened(const struct settings *before, const struct setting
         dir, (long long)before->train_steps, (long long)s->train_steps);
 }
 
-int64_t compress_freeze_steps(const struct settings *s)
-{
-    return llround(s->train_freeze * (double)s->train_steps);
-}
-
-int64_t compress_until_freeze(const struct settings *s, int64_t steps)
-{
-    int64_t freeze = compress_freeze_steps(s);
-    return steps < freeze ? steps : freeze;
-}
-
 size_t compress_plan(const struct settings *s, const struct table *t, int ranks)
 {
     const struct compress_method *m = compress_of(s);
@@ -139,51 +127,6 @@ void compress_close(struct optim *o)
         dev_free(o->dev, o->kept->buffers[i]);
     }
     *o->kept = (struct compress_kept){0};
-}
-
-enum err compress_read_sums(struct optim *o)
-{
-    struct dev *d = o->dev;
-    TRY(o->coll->ops->event_record(o->coll)); /* a wait behind collectives notices a lost rank */
-    TRY(o->coll->ops->event_wait(o->coll));
-    d->ops->copy(d, o->kept->sums, o->buffers.sums,
-                 OPT_SUMS * o->parts.count * sizeof *o->kept->sums);
-    d->ops->copy(d, o->kept->ratios_host, o->kept->ratios,
-                 o->parts.count * sizeof *o->kept->ratios);
-    return dev_sync(d);
-}
-
-enum err compress_wait_groups(struct optim *o)
-{
-    return o->dev->ops->event_wait(o->dev, o->buffers.event);
-}
-
-void compress_put_groups(struct optim *o)
-{
-    struct dev *d = o->dev;
-    d->ops->copy_async(d, o->buffers.groups, o->buffers.groups_host,
-                       o->parts.range_count * sizeof *o->buffers.groups);
-    d->ops->event_record(d, o->buffers.event);
-}
-
-enum err compress_open_signs(struct optim *o, const struct table *t, struct arena *perm)
-{
-    const struct dev_range all = {0, t->elements};
-    struct dev_range *ranges;
-    bool one = o->compress->one_scale;
-    TRY_ALLOC(ranges = arena_array(perm, t->count, sizeof *ranges));
-    for (size_t i = 0; i < t->count; i++)
-        ranges[i] = (struct dev_range){t->tensors[i].offset, t->tensors[i].count};
-    TRY(squeeze_open(&o->kept->squeeze,
-                     &(struct squeeze_options){.dev = o->dev,
-                                               .coll = o->coll,
-                                               .ranges = one ? &all : ranges,
-                                               .count = one ? 1 : t->count,
-                                               .elements = t->elements,
-                                               .feedback = o->settings->train_error_feedback},
-                     perm));
-    o->kept->own[0] = o->kept->squeeze.worker;
-    return ERR_OK;
 }
 
 enum err compress_open(struct optim *o, const struct table *t, struct arena *perm)

@@ -4,9 +4,9 @@
 
 /* AdamW's step is LAMB's with a ratio of 1, bit for bit, so one kind of range does for both: 1-bit
  * LAMB sends all of them in one buffer. */
-static void group(const struct settings *s, const struct optim_part *x, struct opt_group *group)
+static void group(const struct optim *o, const struct optim_part *x, struct opt_group *group)
 {
-    optim_beside_group(s, x, group);
+    optim_beside_group(o, x, group);
     group->trust = group->trust && group->kind != OPTIM_BESIDE;
     group->kind = 0;
 }

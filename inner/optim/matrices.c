@@ -31,20 +31,21 @@ static size_t list_bytes(size_t parts)
 
 /* The list, partial sums, and the lines where they are no state. Of all ranks' tensors: a rank has
  * room to spare. */
-size_t optim_matrices_bytes(const struct settings *s, const struct table *t, enum dtype type)
+size_t optim_matrices_bytes(const struct optim_method *m, const struct settings *s,
+                            const struct table *t, enum dtype type)
 {
     (void)type;
     struct dev_matrices all = {.lines = 0};
     size_t parts = 0;
     for (size_t i = 0; i < t->count; i++) {
         const struct tensor *x = &t->tensors[i];
-        size_t elements[TABLE_PROJECTIONS_MAX], n = optim_parts(s, x, elements);
+        size_t elements[TABLE_PROJECTIONS_MAX], n = optim_parts(m, s, x, elements);
         for (size_t k = 0; k < n; k++, parts++) {
-            struct dev_matrix m = matrix_of(&(struct optim_part){x, x->offset, elements[k]});
-            dev_matrices_add(&all, &m);
+            struct dev_matrix matrix = matrix_of(&(struct optim_part){x, x->offset, elements[k]});
+            dev_matrices_add(&all, &matrix);
         }
     }
-    size_t lines = optim_method_of(s)->more ? 0 : all.lines;
+    size_t lines = m->more ? 0 : all.lines;
     return list_bytes(parts) + (all.partial + lines) * sizeof(float);
 }
 

@@ -2,7 +2,8 @@
 #define METHOD_H
 /* Interface of an inner optimizer: the state that it keeps, and its step as a
  * sequence of passes over ranges of the slabs. One file each, optim_NAME in inner/optim/NAME.c; the
- * list is OPTIM_LIST in kernels/scalar/opt.h, where the formulas are, too.
+ * list is OPTIM_LIST in kernels/scalar/opt.h, where the formulas are, too; list.c finds a row. No
+ * method calls list.c: each gets its row by argument or in struct optim.
  */
 #include "inner/coll/coll.h"
 #include "inner/model/model.h"
@@ -23,8 +24,9 @@ struct optim_method {
     /* NULL: none. Floating-point operations of a step's matrix products; bytes of device memory
      * that a step works in; what differs from the settings in a step's use of a part. */
     double (*flop)(const struct settings *s, const struct table *t);
-    size_t (*workspace)(const struct settings *s, const struct table *t, enum dtype type);
-    void (*group)(const struct settings *s, const struct optim_part *x, struct opt_group *group);
+    size_t (*workspace)(const struct optim_method *m, const struct settings *s,
+                        const struct table *t, enum dtype type);
+    void (*group)(const struct optim *o, const struct optim_part *x, struct opt_group *group);
     /* One step by a->g times *a->gscale, the mean gradient, clipped. All ranks call. */
     enum err (*step)(struct optim *o, const struct dev_optim *a);
 };
@@ -33,16 +35,19 @@ struct optim_method {
 OPTIM_LIST(X)
 #undef X
 
+/* Elements of the parts of a tensor, which have a trust ratio each; their number. m: the method
+ * that `s` names. */
+size_t optim_parts(const struct optim_method *m, const struct settings *s, const struct tensor *x,
+                   size_t elements[TABLE_PROJECTIONS_MAX]);
 /* The passes of a step; the ranks' sums are added up where they share the state out. */
 enum err optim_reduce(struct optim *o, enum opt_reduce rule, const struct dev_optim *a) MUST;
 enum err optim_update(struct optim *o, enum opt_update rule, const struct dev_optim *a) MUST;
 /* AdamW beside a method that is for the layers' matrices alone: the step of embeddings, heads,
  * biases and norms, at train.adamw_lr times the rate (beside.c). */
 enum { OPTIM_BESIDE = 1 }; /* opt_group.kind of these tensors */
-bool optim_beside(const struct settings *s, const struct tensor *x); /* whether x is one */
+bool optim_beside(const struct optim *o, const struct tensor *x); /* whether x is one */
 /* `group` of a method: sets kind and rate of these tensors. */
-void optim_beside_group(const struct settings *s, const struct optim_part *x,
-                        struct opt_group *group);
+void optim_beside_group(const struct optim *o, const struct optim_part *x, struct opt_group *group);
 enum err optim_beside_update(struct optim *o, const struct dev_optim *a) MUST;
 /* Of methods with `matrices`; whole tensors, so the ranks add nothing up. */
 void optim_matrix_reduce(struct optim *o, enum opt_matrix_reduce rule, const struct dev_optim *a);

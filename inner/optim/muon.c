@@ -83,8 +83,10 @@ static struct room room_of(const struct settings *s, const struct table *t)
     return room;
 }
 
-static size_t workspace(const struct settings *s, const struct table *t, enum dtype type)
+static size_t workspace(const struct optim_method *m, const struct settings *s,
+                        const struct table *t, enum dtype type)
 {
+    (void)m;
     struct room room = room_of(s, t);
     return (room.matrix + 2 * room.square) * dtype_size(type);
 }
@@ -116,12 +118,12 @@ static float scale_of(const struct settings *s, struct matrix x)
 }
 
 /* The scale multiplies the rate; the decay, which it is not meant for, is divided by it. */
-static void group(const struct settings *s, const struct optim_part *x, struct opt_group *group)
+static void group(const struct optim *o, const struct optim_part *x, struct opt_group *group)
 {
-    optim_beside_group(s, x, group);
+    optim_beside_group(o, x, group);
     if (group->kind == OPTIM_BESIDE)
         return;
-    float scale = scale_of(s, matrix_of(x->tensor, x->count));
+    float scale = scale_of(o->settings, matrix_of(x->tensor, x->count));
     group->lr *= scale;
     group->decay /= scale;
 }

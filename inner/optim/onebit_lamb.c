@@ -101,7 +101,7 @@ static enum err moderate(struct optim *o)
         float *last = &number(o, NUMBER_FACTOR)[i], mean = number(o, NUMBER_RATIO)[i];
         *last = (float)factor_of((double)o->kept->ratios_host[i], o->kept->sums[i],
                                  o->kept->sums[o->parts.count + i], decay, (double)*last);
-        bool beside = optim_beside(o->settings, o->parts.list[i].tensor);
+        bool beside = optim_beside(o, o->parts.list[i].tensor);
         o->buffers.groups_host[i].lr =
             beside ? o->kept->rates[i] : o->kept->rates[i] * (mean > 0 ? mean : 1) * *last;
     }

@@ -54,20 +54,11 @@ double optim_lr(const struct settings *s, int64_t step)
 }
 
 /* ---- shards ---- */
-size_t optim_parts(const struct settings *s, const struct tensor *x,
-                   size_t elements[TABLE_PROJECTIONS_MAX])
-{
-    if (s->train_trust_per == TRAIN_TRUST_PER_PROJECTION || optim_method_of(s)->projections)
-        return table_projections(s, x, elements);
-    elements[0] = x->count;
-    return 1;
-}
-
 /* The cut in tensor x next to `even`, an element of it: a multiple of DEV_RUN within a part. */
 static size_t cut_within(const struct settings *s, const struct tensor *x, size_t even, size_t next)
 {
     size_t elements[TABLE_PROJECTIONS_MAX], offset = x->offset;
-    size_t n = optim_parts(s, x, elements);
+    size_t n = optim_parts(optim_method_of(s), s, x, elements);
     for (size_t i = 0; i < n; offset += elements[i++]) {
         size_t runs = (even - offset) / DEV_RUN * DEV_RUN;
         if (runs < elements[i])
@@ -108,16 +99,6 @@ static size_t more_of(const struct optim_method *m, const struct table *t, size_
     return floats;
 }
 
-const struct optim_method *optim_method_of(const struct settings *s)
-{
-    static const struct optim_method *const methods[] = {
-#define X(VALUE, name) [VALUE] = &optim_##name,
-        OPTIM_LIST(X)
-#undef X
-    };
-    return methods[s->train_optimizer];
-}
-
 size_t optim_plan(const struct settings *s, const struct table *t, int ranks)
 {
     const struct optim_method *m = optim_method_of(s);
@@ -135,7 +116,7 @@ size_t optim_plan(const struct settings *s, const struct table *t, int ranks)
 size_t optim_workspace(const struct settings *s, const struct table *t, enum dtype type)
 {
     const struct optim_method *m = optim_method_of(s);
-    return m->workspace ? m->workspace(s, t, type) : 0;
+    return m->workspace ? m->workspace(m, s, t, type) : 0;
 }
 
 void optim_describe(struct optim_state state[OPTIM_STATES], const struct optim_method *m,
@@ -189,8 +170,8 @@ static enum err list_parts(struct optim *o, const struct table *t, struct arena 
                   arena_array(perm, TABLE_PROJECTIONS_MAX * t->count, sizeof *o->parts.list));
     for (size_t i = 0; i < t->count; i++) {
         const struct tensor *x = &t->tensors[i];
-        size_t elements[TABLE_PROJECTIONS_MAX], offset = x->offset,
-                                                n = optim_parts(o->settings, x, elements);
+        size_t elements[TABLE_PROJECTIONS_MAX],
+            offset = x->offset, n = optim_parts(o->method, o->settings, x, elements);
         for (size_t k = 0; k < n; offset += elements[k++])
             o->parts.list[o->parts.count++] = (struct optim_part){x, offset, elements[k]};
     }
@@ -362,7 +343,7 @@ static struct opt_group group_of(const struct optim *o, const struct optim_part 
     group.trust = group.trust || s->train_trust_all;
     group.active = depth_learns(s, (uint64_t)step, x->layer) && has_gradient(o, i, step);
     if (o->method->group)
-        o->method->group(s, part, &group);
+        o->method->group(o, part, &group);
     return group;
 }
 
@@ -439,31 +420,6 @@ static enum err clip(struct optim *o, const float *grads, int64_t step)
     d->ops->sumsq(d, stats + STEP_SQUARE, grads + o->shard.begin, o->shard.end - o->shard.begin);
     TRY(o->coll->ops->all_reduce(o->coll, stats, parts ? STEP_STATS : STEP_SQUARE));
     d->ops->clip_scale(d, o->buffers.gscale, &a);
-    return ERR_OK;
-}
-
-static const struct {
-    size_t first, count;
-} columns[OPT_REDUCES] = {
-#define X(NAME, name, prepare, first, count, writes) {first, count},
-    OPT_REDUCE_LIST(X)
-#undef X
-};
-
-enum err optim_reduce(struct optim *o, enum opt_reduce rule, const struct dev_optim *a)
-{
-    struct dev *d = o->dev;
-    double *sums = o->buffers.sums + columns[rule].first * o->parts.count;
-    size_t count = columns[rule].count * o->parts.count;
-    if (o->shard.offsets)
-        d->ops->zero(d, sums, count * sizeof *sums);
-    d->ops->range_reduce(d, rule, a);
-    return o->shard.offsets ? o->coll->ops->all_reduce(o->coll, sums, count) : ERR_OK;
-}
-
-enum err optim_update(struct optim *o, enum opt_update rule, const struct dev_optim *a)
-{
-    o->dev->ops->range_update(o->dev, rule, a);
     return ERR_OK;
 }
 

@@ -112,7 +112,7 @@ struct optim_slabs {       /* whole ones, on the device */
  * train.stable_steps steps at the peak, then cosine or linear towards lr_end * lr at train.steps,
  * or exponential with lr_end * lr added to all steps (DeepSpeed); times depth_warmup. */
 double optim_lr(const struct settings *s, int64_t step);
-const struct optim_method *optim_method_of(const struct settings *s);
+const struct optim_method *optim_method_of(const struct settings *s); /* list.c */
 /* Where rank's shard begins, 0 <= rank <= ranks. */
 size_t optim_shard(const struct settings *s, const struct table *t, int rank, int ranks);
 /* The slabs of state that a method keeps, of one rank that holds all; no memory yet. */
@@ -127,12 +127,10 @@ size_t optim_staging(const struct settings *s, const struct table *t, int ranks)
 enum err optim_open(struct optim *o, struct dev *d, struct coll *c, const struct settings *s,
                     const struct table *t, struct arena *perm) MUST;
 void optim_close(struct optim *o); /* a zeroed one is fine */
-/* Elements of the parts of a tensor, which have a trust ratio each; their number. */
-size_t optim_parts(const struct settings *s, const struct tensor *x,
-                   size_t elements[TABLE_PROJECTIONS_MAX]);
 /* Of methods with `matrices`: part of optim_open, and their workspace. */
 enum err optim_matrices_open(struct optim *o, struct arena *scratch) MUST;
-size_t optim_matrices_bytes(const struct settings *s, const struct table *t, enum dtype type);
+size_t optim_matrices_bytes(const struct optim_method *m, const struct settings *s,
+                            const struct table *t, enum dtype type);
 /* train.master_weights: rounds what the step has updated. */
 void optim_masters_round(struct optim *o, const struct optim_slabs *x, int64_t step);
 /* Sets the moments of these elements of the slab to 0: of layers that have not learned yet, so that
