@@ -3,82 +3,15 @@
  * that were measured.
  */
 #include "outer/cmd/cmd_plan.h"
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include "inner/coll/reduce.h"
-#include "outer/plan/scaling.h"
-#include "outer/plan/site_search.h"
-#include "outer/plan/site_settings.h"
+#include "outer/plan/site_table.h"
 #include "outer/record/json_write.h"
-#include "outer/view/progress.h"
 
-enum { ROWS_MAX = 32, RANKS_MOST = 1024 };
 struct inside_options {
     const char *ranks; /* "1,2,4"; NULL: powers of two */
     bool search;       /* settings, too, for each number of ranks */
     bool json;         /* one object for each number of ranks */
 };
-
-/* ---- lists of the command line ---- */
-
-/* "1,2,4", or with `pairs` "8:5.47,64:0.898"; ascending. */
-static enum err read_rows(const char *what, const char *text, bool pairs, struct scaling *rows,
-                          size_t *count)
-{
-    const char *at = text;
-    for (*count = 0; *count < ROWS_MAX;) {
-        struct scaling *r = &rows[*count];
-        char *end;
-        *r = (struct scaling){.n = (double)strtol(at, &end, 10)};
-        bool good = end != at && r->n >= 1 && r->n <= 1e6 && (!*count || r->n > r[-1].n);
-        if (good && pairs && *end == ':') {
-            at = end + 1;
-            r->seconds = 60 * strtod(at, &end);
-            good = end != at && r->seconds > 0 && r->seconds < 1e9;
-        } else {
-            good = good && !pairs;
-        }
-        if (!good || (*end && *end != ','))
-            break;
-        ++*count;
-        if (!*end)
-            return ERR_OK;
-        at = end + 1;
-    }
-    return err_set(ERR_CONFIG, "%s \"%.80s\": give up to %d %s in ascending order, such as %s",
-                   what, text, ROWS_MAX, pairs ? "GPUS:MINUTES" : "numbers of ranks",
-                   pairs ? "8:5.47,64:0.898" : "1,2,4,8");
-}
-
-static bool possible(const struct settings *s, int64_t ranks)
-{
-    return s->train_batch_tokens % (s->train_sequence * ranks) == 0;
-}
-
-static enum err rows_of(const struct settings *s, const char *list, struct scaling *rows,
-                        size_t *count)
-{
-    if (list) {
-        TRY(read_rows("--ranks", list, false, rows, count));
-        for (size_t i = 0; i < *count; i++)
-            if (!possible(s, (int64_t)rows[i].n))
-                return err_set(ERR_CONFIG,
-                               "train.batch_tokens = %lld is not a multiple of train.sequence x "
-                               "ranks = %lld x %.0f; give other numbers with --ranks",
-                               (long long)s->train_batch_tokens, (long long)s->train_sequence,
-                               rows[i].n);
-        return ERR_OK;
-    }
-    *count = 0;
-    for (int64_t n = 1; n <= RANKS_MOST && possible(s, n); n *= 2)
-        rows[(*count)++] = (struct scaling){.n = (double)n};
-    return *count ? ERR_OK
-                  : err_set(ERR_CONFIG,
-                            "train.batch_tokens = %lld is not a multiple of train.sequence = %lld",
-                            (long long)s->train_batch_tokens, (long long)s->train_sequence);
-}
 
 /* ---- the table ---- */
 
@@ -115,10 +48,9 @@ static void row_json(const struct scaling *r, bool knee)
 
 static enum err print_times(const char *times, bool json)
 {
-    struct scaling rows[ROWS_MAX];
+    struct scaling rows[SITE_TABLE_ROWS_MAX];
     size_t count;
-    TRY(read_rows("plan times", times, true, rows, &count));
-    scaling_fill(rows, count);
+    TRY(site_table_times(times, rows, &count));
     for (size_t i = 0; json && i < count; i++)
         row_json(&rows[i], i == scaling_knee(rows, count));
     if (json)
@@ -131,49 +63,39 @@ static enum err print_times(const char *times, bool json)
     return ERR_OK;
 }
 
-struct inside {
-    const struct run *run;
-    struct settings s;
-    struct site_machine machine;
-    struct site_costs costs;
-    struct scaling rows[ROWS_MAX];
-    struct site_choice choices[ROWS_MAX];
-    size_t count;
-};
-
-static void print_head(const struct inside *c)
+static void print_head(const struct site_table *c, const struct run *run)
 {
-    const struct ranks_fit *f = &c->machine.link.fit[RANKS_ALL_REDUCE];
-    const char *known = *c->run->measured.ranks.plan_gpu ? c->run->measured.ranks.plan_gpu
-                        : c->machine.count               ? "as measured, class by class"
-                                                         : "as measured, products only";
+    const struct ranks_fit *f = &c->machine->link.fit[RANKS_ALL_REDUCE];
+    const char *known = *run->measured.ranks.plan_gpu ? run->measured.ranks.plan_gpu
+                        : c->machine->count           ? "as measured, class by class"
+                                                      : "as measured, products only";
     printf("%.4g M parameters, %lld tokens a step, %lld steps; ranks %s: %.4g TFLOP/s, %.4g GB/s",
-           (double)c->run->table.parameters / 1e6, (long long)c->s.train_batch_tokens,
-           (long long)c->s.train_steps, known, 1e-12 * c->machine.peak.flop,
-           1e-9 * c->machine.peak.bytes);
-    if (!c->machine.count)
-        printf(", %.0f %% of it", 100 * c->machine.utilisation);
+           (double)run->table.parameters / 1e6, (long long)c->s->train_batch_tokens,
+           (long long)c->s->train_steps, known, 1e-12 * c->machine->peak.flop,
+           1e-9 * c->machine->peak.bytes);
+    if (!c->machine->count)
+        printf(", %.0f %% of it", 100 * c->machine->utilisation);
     printf("\n");
     if (f->beta_s > 0)
         printf("a hop takes %.3g us and %.4g GB/s (%s, %s)\n", 1e6 * f->alpha_s, 1e-9 / f->beta_s,
-               config_choice_name(plan_algorithm_choices, c->machine.link.algorithm),
-               c->machine.link.ranks > 1 ? "measured" : "published");
+               config_choice_name(plan_algorithm_choices, c->machine->link.algorithm),
+               c->machine->link.ranks > 1 ? "measured" : "published");
     printf("\n%6s %7s %3s %5s %5s %6s %10s %10s %6s %6s %6s %10s %8s %10s %9s %9s %9s\n", "ranks",
            "micro", "A", "zero", "again", "bucket", "step", "exposed", "S", "E", "MFU", "tokens/s",
            "tok/J", "GPU-hours", "price", "memory", "fits");
 }
 
-static void print_row(const struct inside *c, size_t i)
+static void print_row(const struct site_table *c, size_t i)
 {
     const struct site_choice *o = &c->choices[i];
     const struct site_step *x = &o->step;
     const struct scaling *r = &c->rows[i];
     char joules[24] = "-", price[24] = "-";
     double bytes = (double)x->memory.total, exposed = x->exposed_s + x->gather_s;
-    if (c->costs.watts > 0)
-        snprintf(joules, sizeof joules, "%.4g", x->tokens_s / (r->n * c->costs.watts));
-    if (c->costs.price_hour > 0)
-        snprintf(price, sizeof price, "%.2f", r->hours * c->costs.price_hour);
+    if (c->costs->watts > 0)
+        snprintf(joules, sizeof joules, "%.4g", x->tokens_s / (r->n * c->costs->watts));
+    if (c->costs->price_hour > 0)
+        snprintf(price, sizeof price, "%.2f", r->hours * c->costs->price_hour);
     printf("%6.0f %7zu %3d %5lld %5s %6.4g %8.4g s %8.3f %% %6.2f %6.2f %5.1f%% %10.4g %8s %10.4g "
            "%9s %5.2f GiB %4s\n",
            r->n, train_micro_batch_tokens(&o->settings, (int)r->n), x->accumulate,
@@ -184,14 +106,7 @@ static void print_row(const struct inside *c, size_t i)
            x->fits ? "yes" : "no");
 }
 
-/* Operations of a rank's micro-batch for each byte that a step sums: Shi et al. 2021 (2005.13247).
- */
-static double intensity(const struct inside *c, const struct site_step *x)
-{
-    return x->sum_bytes > 0 ? x->mfu * c->machine.peak.flop * x->step_s / x->sum_bytes : 0;
-}
-
-static void print_json(const struct inside *c, size_t i)
+static void print_json(const struct site_table *c, size_t i)
 {
     const struct site_choice *o = &c->choices[i];
     const struct site_step *x = &o->step;
@@ -217,10 +132,10 @@ static void print_json(const struct inside *c, size_t i)
     json_real(&w, "efficiency", r->efficiency);
     json_real(&w, "marginal", r->marginal);
     json_real(&w, "gpu_hours", r->hours);
-    json_real(&w, "price", r->hours * c->costs.price_hour);
-    json_real(&w, "watts", c->costs.watts);
+    json_real(&w, "price", r->hours * c->costs->price_hour);
+    json_real(&w, "watts", c->costs->watts);
     json_int(&w, "sum_bytes", (int64_t)x->sum_bytes);
-    json_real(&w, "intensity", intensity(c, x));
+    json_real(&w, "intensity", site_table_intensity(c, x));
     json_int(&w, "memory_bytes", (int64_t)x->memory.total);
     json_bool(&w, "fits", x->fits);
     json_int(&w, "accumulate_hidden", site_model_accumulate(x));
@@ -229,19 +144,19 @@ static void print_json(const struct inside *c, size_t i)
     putchar('\n');
 }
 
-static void print_legend(const struct inside *c, bool searched)
+static void print_legend(const struct site_table *c, bool searched)
 {
     printf("\nmicro: train.micro_batch_tokens%s. again: train.activation_checkpointing. exposed: "
            "communication that the backward pass does not hide,\nof a step. S, E: speed-up and "
            "efficiency against the first row. MFU: operations of the model over %.4g TFLOP/s a "
            "rank.\ntok/J: tokens per joule; power: %s. memory: of the start-up table; fits: in "
            "%.0f %% of a rank's memory.\n",
-           searched ? ", chosen with A, zero, again and bucket" : "", 1e-12 * c->machine.peak.flop,
-           c->costs.watts_from, 100 * SITE_MODEL_MEMORY);
+           searched ? ", chosen with A, zero, again and bucket" : "", 1e-12 * c->machine->peak.flop,
+           c->costs->watts_from, 100 * SITE_MODEL_MEMORY);
 }
 
 /* The batch that would hide the exchange (2008.00177). */
-static void print_accumulation(const struct inside *c)
+static void print_accumulation(const struct site_table *c)
 {
     for (size_t i = 0; i < c->count; i++) {
         const struct site_step *x = &c->choices[i].step;
@@ -257,84 +172,32 @@ static void print_accumulation(const struct inside *c)
     }
 }
 
-static void print_intensity(const struct inside *c)
+static void print_intensity(const struct site_table *c)
 {
     const struct site_step *x = &c->choices[c->count - 1].step;
     if (x->sum_bytes > 0)
         printf("Intensity with %.0f ranks: %.4g operations of a rank for each byte that its "
                "gradients sum (2005.13247).\n",
-               c->rows[c->count - 1].n, intensity(c, x));
-}
-
-static enum err fill(struct inside *c, bool search)
-{
-    for (size_t i = 0; i < c->count; i++) {
-        struct site_choice *o = &c->choices[i];
-        int ranks = (int)c->rows[i].n;
-        if (search) {
-            site_search(o, &c->s, &c->run->table, &c->machine, ranks);
-        } else {
-            o->settings = c->s;
-            site_model_step(&o->step, &c->s, &c->run->table, &c->machine, ranks);
-            o->fits = o->step.fits;
-        }
-        c->rows[i].seconds = o->step.step_s * (double)c->s.train_steps;
-    }
-    scaling_fill(c->rows, c->count);
-    return ERR_OK;
-}
-
-static enum err nothing_fits(const struct inside *c)
-{
-    const struct site_step *x = &c->choices[c->count - 1].step;
-    for (size_t i = 0; i < c->count; i++)
-        if (c->choices[i].fits)
-            return ERR_OK;
-    return err_set(ERR_CONFIG,
-                   "no row fits: %.2f GiB of memory a rank at least, %.2f GiB are there; each rank "
-                   "holds the whole model, so take GPUs with more memory or a smaller model",
-                   (double)x->memory.total / (1 << 30), c->machine.memory_bytes / (1 << 30));
-}
-
-/* device.dtype = auto is the device's choice. */
-static enum err find_type(struct site_machine *m, const struct run *p)
-{
-    struct dev *d;
-    if (*p->measured.ranks.plan_gpu || p->s.device_kind != DEVICE_CPU)
-        return ERR_OK;
-    const char *type = config_choice_name(device_dtype_choices, p->s.device_dtype);
-    TRY(dev_open(&d, &(struct dev_options){.kind = "cpu", .model_type = type, .threads = 1}));
-    m->type = d->model_type;
-    dev_close(d);
-    return ERR_OK;
+               c->rows[c->count - 1].n, site_table_intensity(c, x));
 }
 
 static enum err inside(struct run *p, void *self)
 {
     const struct inside_options *o = self;
-    static struct inside c;
-    c = (struct inside){.run = p, .s = p->s};
-    TRY(site_settings_machine(&c.machine, &c.costs, &c.s, &p->measured));
-    TRY(find_type(&c.machine, p));
-    if (c.machine.memory_bytes <= 0)
-        c.machine.memory_bytes = (double)train_memory_left();
-    TRY(rows_of(&c.s, o->ranks, c.rows, &c.count));
-    if (c.machine.link.ranks < 2 && !*p->measured.ranks.plan_gpu && c.rows[c.count - 1].n > 1)
-        return err_set(ERR_CONFIG, "the collectives were not measured: run atoll probe --ranks "
-                                   "with several ranks (mpirun -n 2), or give --ranks 1");
-    TRY(fill(&c, o->search));
+    struct site_table c;
+    TRY(site_table_make(&c, p, o->ranks, o->search));
     for (size_t i = 0; o->json && i < c.count; i++)
         print_json(&c, i);
     if (o->json)
-        return o->search ? nothing_fits(&c) : ERR_OK;
-    print_head(&c);
+        return o->search ? site_table_fits(&c) : ERR_OK;
+    print_head(&c, p);
     for (size_t i = 0; i < c.count; i++)
         print_row(&c, i);
     print_legend(&c, o->search);
     print_knee(c.rows, c.count);
     print_accumulation(&c);
     print_intensity(&c);
-    return o->search ? nothing_fits(&c) : ERR_OK;
+    return o->search ? site_table_fits(&c) : ERR_OK;
 }
 
 enum err cmd_plan_inside(int argc, char **argv, struct arena *arena)
