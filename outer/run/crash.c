@@ -1,5 +1,6 @@
 #include "outer/run/crash.h"
 #include <execinfo.h>
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 #include "kernels/base/signals.h"
@@ -48,14 +49,18 @@ static void crashed(int number)
 
 void crash_report(void)
 {
-#ifndef SANITIZED
+    bool sanitized = false; /* a sanitizer has a report of its own */
+#ifdef SANITIZED
+    sanitized = true;
+#endif
     static char stack[STACK_BYTES];
     void *frame;
     stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
     struct sigaction a = {.sa_handler = crashed, .sa_flags = (int)(SA_RESETHAND | SA_ONSTACK)};
+    if (sanitized)
+        return;
     backtrace(&frame, 1);    /* loads its library, which allocates */
     sigaltstack(&own, NULL); /* of the main thread: its stack may have overflowed */
     for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
         sigaction(crashes[i].number, &a, NULL);
-#endif
 }
