@@ -55,6 +55,33 @@ static inline struct cuda *cuda_of(struct dev *d)
     return (struct cuda *)d;
 }
 
+/* ---- one GPU (dev_cuda.c), for open.c ----------------------------------------------------------
+ */
+/* Finds the GPU c->index, makes the stream, and writes what the GPU is into the device's note. */
+enum err cuda_gpu_open(struct cuda *c, const struct dev_options *o) MUST;
+void cuda_gpu_drain(struct cuda *c); /* waits; graphs and events end. Then the libraries close */
+void cuda_gpu_close(
+    struct cuda *c); /* scratch memory and stream; both accept a partly opened one */
+/* What `atoll doctor` prints of toolkit, libraries, driver and GPUs. */
+void cuda_describe(char *out, size_t size);
+/* The members of struct dev_ops that are no op. */
+enum err cuda_dev_alloc(struct dev *d, void **p, size_t bytes) MUST;
+void cuda_dev_free(struct dev *d, void *p);
+enum err cuda_dev_host_alloc(struct dev *d, void **p, size_t bytes) MUST;
+void cuda_dev_host_free(struct dev *d, void *p);
+void cuda_dev_copy(struct dev *d, void *to, const void *from, size_t bytes);
+void cuda_dev_copy_async(struct dev *d, void *to, const void *from, size_t bytes);
+void cuda_dev_zero(struct dev *d, void *p, size_t bytes);
+enum err cuda_dev_sync(struct dev *d) MUST;
+void cuda_dev_event_record(struct dev *d, unsigned event);
+enum err cuda_dev_event_wait(struct dev *d, unsigned event) MUST;
+double cuda_dev_event_seconds(struct dev *d, unsigned from, unsigned to);
+size_t cuda_dev_memory_free(struct dev *d);
+void cuda_dev_graph_run(struct dev *d, const struct dev_graph *r);
+
+/* ---- for all files of the folder
+ * -----------------------------------------------------------------
+ */
 /* Makes this device the current GPU of the calling thread: call before launches and allocations. */
 void cuda_set_device(const struct cuda *c);
 /* Records the first failure of this device, with the message of err_set. */

@@ -1,4 +1,4 @@
-/* The CUDA device: one GPU, one stream, memory, the first failure; and the module's entry. Besides
+/* One GPU: stream, memory, events, graphs, the first failure. Besides
  * inner/coll/coll_nccl.c the only C file that includes CUDA headers (tests/cuda/headers.sh).
  *
  * copy() to the host returns when the bytes are there; to the device it returns when the source may
@@ -6,7 +6,6 @@
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cudnn.h"
-#include "kernels/cuda/host.h"
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdio.h>
@@ -156,25 +155,25 @@ static void graph_destroy(struct cuda_graph *g)
     g->run = NULL;
 }
 
-static void device_close(struct dev *d)
+void cuda_gpu_drain(struct cuda *c)
 {
-    struct cuda *c = cuda_of(d);
     if (c->stream)
         cudaStreamSynchronize(stream(c));
     for (size_t i = 0; i < c->graph_count; i++)
         graph_destroy(&c->graphs[i]);
-    for (unsigned i = 0; i < d->events; i++)
+    for (unsigned i = 0; i < c->dev.events; i++)
         if (c->events[i])
             cudaEventDestroy((cudaEvent_t)c->events[i]);
-    cuda_matmul_free(c);
-    cuda_attention_close(c);
+}
+
+void cuda_gpu_close(struct cuda *c)
+{
     cuda_scratch_free(c);
     if (c->stream)
         cudaStreamDestroy(stream(c));
-    free(c);
 }
 
-static enum err device_alloc(struct dev *d, void **p, size_t bytes)
+enum err cuda_dev_alloc(struct dev *d, void **p, size_t bytes)
 {
     struct cuda *c = cuda_of(d);
     cuda_set_device(c);
@@ -187,13 +186,13 @@ static enum err device_alloc(struct dev *d, void **p, size_t bytes)
     return ERR_OK;
 }
 
-static void device_free(struct dev *d, void *p)
+void cuda_dev_free(struct dev *d, void *p)
 {
     cudaFree(p);
     cuda_of(d)->memory++;
 }
 
-static enum err device_host_alloc(struct dev *d, void **p, size_t bytes)
+enum err cuda_dev_host_alloc(struct dev *d, void **p, size_t bytes)
 {
     cuda_set_device(cuda_of(d));
     if (cudaHostAlloc(p, bytes, cudaHostAllocPortable) != cudaSuccess) {
@@ -205,7 +204,7 @@ static enum err device_host_alloc(struct dev *d, void **p, size_t bytes)
     return ERR_OK;
 }
 
-static void device_host_free(struct dev *d, void *p)
+void cuda_dev_host_free(struct dev *d, void *p)
 {
     cuda_set_device(cuda_of(d));
     cudaFreeHost(p);
@@ -222,7 +221,7 @@ static bool on_host(const void *p)
     return where(p) == cudaMemoryTypeUnregistered || where(p) == cudaMemoryTypeHost;
 }
 
-static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
+void cuda_dev_copy(struct dev *d, void *to, const void *from, size_t bytes)
 {
     struct cuda *c = cuda_of(d);
     if (!bytes || !check(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream(c)), "copy"))
@@ -234,7 +233,7 @@ static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
 
 /* The host does not wait with pinned memory; with other memory (a bug) the copy is correct and
  * slower. */
-static void device_copy_async(struct dev *d, void *to, const void *from, size_t bytes)
+void cuda_dev_copy_async(struct dev *d, void *to, const void *from, size_t bytes)
 {
     struct cuda *c = cuda_of(d);
     if (bytes)
@@ -242,14 +241,14 @@ static void device_copy_async(struct dev *d, void *to, const void *from, size_t 
     c->submitted++;
 }
 
-static void device_zero(struct dev *d, void *p, size_t bytes)
+void cuda_dev_zero(struct dev *d, void *p, size_t bytes)
 {
     if (bytes)
         check(cuda_of(d), cudaMemsetAsync(p, 0, bytes, stream(cuda_of(d))), "zero");
     cuda_of(d)->submitted++;
 }
 
-static enum err device_sync(struct dev *d)
+enum err cuda_dev_sync(struct dev *d)
 {
     struct cuda *c = cuda_of(d);
     drain(c, "a kernel");
@@ -257,7 +256,7 @@ static enum err device_sync(struct dev *d)
 }
 
 /* ---- events ---- */
-static void device_event_record(struct dev *d, unsigned event)
+void cuda_dev_event_record(struct dev *d, unsigned event)
 {
     struct cuda *c = cuda_of(d);
     cudaEvent_t e = c->events[event];
@@ -270,7 +269,7 @@ static void device_event_record(struct dev *d, unsigned event)
 }
 
 /* The device is idle after a wait for the last submitted work, until the host submits more. */
-static enum err device_event_wait(struct dev *d, unsigned event)
+enum err cuda_dev_event_wait(struct dev *d, unsigned event)
 {
     struct cuda *c = cuda_of(d);
     cudaEvent_t e = c->events[event];
@@ -281,7 +280,7 @@ static enum err device_event_wait(struct dev *d, unsigned event)
     return d->failed ? err_set(d->failed, "%s", c->message) : ERR_OK;
 }
 
-static double device_event_seconds(struct dev *d, unsigned from, unsigned to)
+double cuda_dev_event_seconds(struct dev *d, unsigned from, unsigned to)
 {
     struct cuda *c = cuda_of(d);
     float ms = 0;
@@ -338,14 +337,14 @@ static void graph_capture(struct cuda *c, struct cuda_graph *g, const struct dev
     }
 }
 
-static size_t device_memory_free(struct dev *d)
+size_t cuda_dev_memory_free(struct dev *d)
 {
     size_t left = 0, all = 0;
     cuda_set_device(cuda_of(d));
     return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
 }
 
-static void device_graph_run(struct dev *d, const struct dev_graph *r)
+void cuda_dev_graph_run(struct dev *d, const struct dev_graph *r)
 {
     struct cuda *c = cuda_of(d);
     bool new = true;
@@ -362,36 +361,6 @@ static void device_graph_run(struct dev *d, const struct dev_graph *r)
         check(c, cudaGraphLaunch((cudaGraphExec_t)g->run, stream(c)), "a graph");
     else
         r->run(r->self);
-}
-
-static const struct dev_ops ops = {
-#define X(name, arguments) .name = cuda_##name,
-    DEV_OPS(X)
-#undef X
-        .close = device_close,
-    .alloc = device_alloc,
-    .free = device_free,
-    .host_alloc = device_host_alloc,
-    .host_free = device_host_free,
-    .copy = device_copy,
-    .zero = device_zero,
-    .copy_async = device_copy_async,
-    .sync = device_sync,
-    .event_record = device_event_record,
-    .event_wait = device_event_wait,
-    .event_seconds = device_event_seconds,
-    .memory_free = device_memory_free,
-    .graph_run = device_graph_run,
-};
-
-static enum err type_choose(struct cuda *c, const char *name)
-{
-    c->dev.model_type = DTYPE_BF16; /* "auto": every supported GPU multiplies bf16 faster */
-    if (name && strcmp(name, "f32") == 0)
-        c->dev.model_type = DTYPE_F32;
-    else if (name && strcmp(name, "bf16") && strcmp(name, "auto"))
-        return err_set(ERR_CONFIG, "model type '%s' is none of f32, bf16, auto", name);
-    return ERR_OK;
 }
 
 /* Why there is no GPU `index`, in the operator's words. */
@@ -435,17 +404,6 @@ static cudaError_t stream_make(cudaStream_t *s, bool beside)
     return cudaStreamCreateWithPriority(s, cudaStreamDefault, least > most ? least - 1 : least);
 }
 
-static void note(struct cuda *c, const struct cudaDeviceProp *p)
-{
-    char library[40], attention[40];
-    cuda_matmul_version(library, sizeof library);
-    cuda_attention_version(c, attention, sizeof attention);
-    snprintf(c->dev.note, sizeof c->dev.note,
-             "cuda gpu=%d name=\"%.60s\" sm=%d%d processors=%d type=%s gemm=\"%s\" attention=%s",
-             c->index, p->name, p->major, p->minor, c->processors,
-             c->dev.model_type == DTYPE_F32 ? "f32" : "bf16", library, attention);
-}
-
 static enum err narrow_choose(struct cuda *c, const struct dev_emulation *e,
                               const struct cudaDeviceProp *p)
 {
@@ -461,12 +419,11 @@ static enum err narrow_choose(struct cuda *c, const struct dev_emulation *e,
     return ERR_OK;
 }
 
-static enum err open_parts(struct cuda *c, const struct dev_options *o)
+enum err cuda_gpu_open(struct cuda *c, const struct dev_options *o)
 {
     struct cudaDeviceProp p;
     size_t left = 0, all = 0;
     cudaStream_t s;
-    TRY(type_choose(c, o->model_type));
     TRY(find_gpu(c->index));
     if (!set_device(c) || cudaGetDeviceProperties(&p, c->index) != cudaSuccess ||
         cudaMemGetInfo(&left, &all) != cudaSuccess ||
@@ -481,31 +438,13 @@ static enum err open_parts(struct cuda *c, const struct dev_options *o)
         return err_set(ERR_UNSUPPORTED, "%s has compute capability %d.%d; bf16 needs 8.0", p.name,
                        p.major, p.minor);
     TRY(narrow_choose(c, &o->emulation, &p));
-    TRY(cuda_matmul_open(&c->matmul));
-    TRY(cuda_attention_open(c, o->low_priority ? "own" : o->attention));
-    note(c, &p);
+    snprintf(c->dev.note, sizeof c->dev.note,
+             "cuda gpu=%d name=\"%.60s\" sm=%d%d processors=%d type=%s", c->index, p.name, p.major,
+             p.minor, c->processors, c->dev.model_type == DTYPE_F32 ? "f32" : "bf16");
     return ERR_OK;
 }
 
-static enum err open_device(struct dev **d, int index, const struct dev_options *o)
-{
-    struct cuda *c = calloc(1, sizeof *c);
-    *d = NULL;
-    if (!c)
-        return err_set(ERR_MEMORY, "no memory for the CUDA device");
-    c->dev = (struct dev){.ops = &ops, .kind = "cuda", .threads = o->threads > 0 ? o->threads : 1};
-    c->index = index;
-    c->dev.graphs = o->graphs;
-    enum err e = open_parts(c, o);
-    if (e) {
-        device_close(&c->dev);
-        return e;
-    }
-    *d = &c->dev;
-    return ERR_OK;
-}
-
-static void describe(char *out, size_t size)
+void cuda_describe(char *out, size_t size)
 {
     int driver = 0, runtime = 0, count = 0;
     char library[40];
@@ -530,15 +469,4 @@ static void describe(char *out, size_t size)
             n += snprintf(out + n, size - (size_t)n, "cuda.gpu%d %s, sm_%d%d, %zu MiB\n", i, p.name,
                           p.major, p.minor, p.totalGlobalMem >> 20);
     }
-}
-
-__attribute__((visibility("default"))) const struct cuda_module *
-atoll_cuda_module(const struct cuda_host *host);
-
-const struct cuda_module *atoll_cuda_module(const struct cuda_host *host)
-{
-    static const struct cuda_module module = {CUDA_INTERFACE, CUDA_DEV_BYTES, open_device,
-                                              describe};
-    host_set(host);
-    return &module;
 }

@@ -166,7 +166,7 @@ static struct dev_ops ops_make(void)
     return o;
 }
 
-/* dev_cuda.c's, under another name. */
+/* open.c's, under another name. */
 extern "C" const struct cuda_module *cuda_module_real(const struct cuda_host *host);
 static const struct cuda_module *below;
 
