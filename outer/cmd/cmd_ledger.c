@@ -8,7 +8,7 @@
 #include <string.h>
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
-#include "outer/cmd/ledger_inside.h"
+#include "outer/record/inner_bytes.h"
 #include "outer/record/ledger_table.h"
 
 enum { MEMBERS_MAX = 1025 }; /* the largest roster and its aggregator */
@@ -163,6 +163,51 @@ static enum err read_all(const struct args *args, struct ledger_member *members,
             if (strcmp(members[k].name, members[i].name) == 0)
                 return err_set(ERR_CONFIG, "%s and %s are both of %s: give each replica once",
                                args->operand[k], args->operand[i], members[i].name);
+    }
+    return ERR_OK;
+}
+
+/* ---- inside a site ---- */
+static void print_inside(const char *directory, const struct inner_bytes *in)
+{
+    printf("%s: %" PRId64 " ranks, %" PRIu64 " steps; the lead rank sent %.0f bytes\n", directory,
+           in->ranks, in->steps, in->bytes);
+    printf("  %15s %10s %10s %10s %10s %18s\n", "bytes of a step", "steps", "first", "last", "sums",
+           "bytes");
+    for (size_t i = 0; i < in->count; i++) {
+        const struct inner_bytes_size *s = &in->sizes[i];
+        char each[24];
+        snprintf(each, sizeof each, i < INNER_BYTES_SIZES_MAX ? "%.0f" : "others", s->each);
+        printf("  %15s %10" PRIu64 " %10" PRId64 " %10" PRId64 " %10" PRIu64 " %18.0f\n", each,
+               s->steps, s->first, s->last, s->sums, s->bytes);
+    }
+    if (in->again)
+        printf("  %" PRIu64 " steps made again after a restart: %.0f bytes more\n", in->again,
+               in->bytes_again);
+    puts("");
+}
+
+static void print_inside_csv(const char *directory, const struct inner_bytes *in)
+{
+    for (size_t i = 0; i < in->count; i++) {
+        const struct inner_bytes_size *s = &in->sizes[i];
+        printf("%s,%" PRId64 ",%.0f,%" PRIu64 ",%" PRId64 ",%" PRId64 ",%" PRIu64 ",%.0f\n",
+               directory, in->ranks, s->each, s->steps, s->first, s->last, s->sums, s->bytes);
+    }
+}
+
+static enum err ledger_inside(const struct args *directories, bool csv, struct arena *a)
+{
+    struct inner_bytes *in;
+    TRY_ALLOC(in = arena_array(a, 1, sizeof *in));
+    if (csv)
+        puts("directory,ranks,bytes_of_a_step,steps,first,last,sums,bytes");
+    for (int i = 0; i < directories->operand_count; i++) {
+        TRY(inner_bytes_read(in, directories->operand[i], a));
+        if (csv)
+            print_inside_csv(directories->operand[i], in);
+        else
+            print_inside(directories->operand[i], in);
     }
     return ERR_OK;
 }
