@@ -1,22 +1,15 @@
 /* atoll doctor: what this machine and this build can do, one fact a line; what is missing is said,
  * and is no error. */
-#include <dlfcn.h>
-#include <glob.h>
-#include <signal.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/statvfs.h>
 #include <time.h>
-#include <unistd.h>
-#include "kernels/base/clock.h"
 #include "kernels/cuda/module.h"
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
 #include "outer/link/tcp.h"
 #ifdef ATOLL_NET
-#include "kernels/base/log.h"
-#include "outer/identity/tls.h"
+#include "outer/run/ask.h"
 #endif
+#include "outer/run/machine.h"
 #include "outer/run/preflight.h"
 #include "outer/record/version.h"
 #include "outer/wan/namespace.h"
@@ -34,20 +27,11 @@ static void show_cpu(void)
 
 static void show_memory(void)
 {
-    double page = (double)sysconf(_SC_PAGESIZE) / (1 << 30);
-    printf("memory %.1f GiB, %.1f GiB of it free\n", (double)sysconf(_SC_PHYS_PAGES) * page,
-           (double)sysconf(_SC_AVPHYS_PAGES) * page);
-}
-
-/* Ranks of one machine meet in it, over MPI and over NCCL; a container's default of 64 MiB is too
- * little. */
-static void show_shared_memory(void)
-{
-    struct statvfs v;
-    bool there = statvfs("/dev/shm", &v) == 0;
-    double mib = there ? (double)v.f_blocks * (double)v.f_frsize / (1 << 20) : 0;
-    printf("shared memory %.0f MiB%s\n", mib,
-           mib >= 1024
+    struct machine_memory m;
+    machine_memory(&m);
+    printf("memory %.1f GiB, %.1f GiB of it free\n", m.all, m.free);
+    printf("shared memory %.0f MiB%s\n", m.shared_mib,
+           m.shared_mib >= 1024
                ? ""
                : ": too little for several ranks on this machine; give a container --shm-size=1g");
 }
@@ -88,53 +72,23 @@ static void show_wan(void)
     namespace_close(&n);
 }
 
-static size_t files_like(const char *pattern)
-{
-    glob_t g = {0};
-    size_t count = glob(pattern, 0, NULL, &g) == 0 ? g.gl_pathc : 0;
-    globfree(&g);
-    return count;
-}
-
-/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 ..." -> "580.95.05" */
-static bool driver_version(char version[32])
-{
-    char line[256] = "";
-    FILE *f = fopen("/proc/driver/nvidia/version", "r");
-    bool read = f && fgets(line, sizeof line, f);
-    if (f)
-        fclose(f);
-    for (char *word = strtok(line, " \t\n"); word && read; word = strtok(NULL, " \t\n"))
-        if (strspn(word, "0123456789.") == strlen(word) && strchr(word, '.')) {
-            snprintf(version, 32, "%.31s", word);
-            return true;
-        }
-    return false;
-}
-
-/* The driver is the machine's, its library and devices may be kept from a container. */
 static void show_driver(void)
 {
-    char version[32];
-    size_t gpus = files_like("/dev/nvidia[0-9]*");
-    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    bool wsl = files_like("/dev/dxg") == 1; /* Windows' subsystem: GPUs without these devices */
-    if (!driver_version(version) && !library)
+    struct machine_driver d;
+    machine_driver(&d);
+    if (!*d.version && !d.library)
         puts("driver no: no NVIDIA driver runs here; GPUs need one");
-    else if (!library)
+    else if (!d.library)
         printf("driver no: %s runs here, but libcuda.so.1 is not found: install the driver's "
                "libraries; a container is "
                "given them by NVIDIA's container toolkit (--gpus all)\n",
-               version);
-    else if (gpus == 0 && !wsl)
+               d.version);
+    else if (d.gpus == 0 && !d.wsl)
         puts("driver no: libcuda.so.1 is here, but no /dev/nvidia0: give the container the GPUs "
              "(--gpus all), or load the "
              "driver (nvidia-smi)");
     else
-        printf("driver yes: %s, %zu GPUs\n", driver_version(version) ? version : "of Windows",
-               gpus);
-    if (library)
-        dlclose(library);
+        printf("driver yes: %s, %zu GPUs\n", *d.version ? d.version : "of Windows", d.gpus);
 }
 
 static void show_gpu(void)
@@ -160,56 +114,18 @@ static void show_gpu(void)
 }
 
 #ifdef ATOLL_NET
-struct probe {
-    const char *target, *tls, *name, *server_name, *proxy_url, *credentials;
-};
-
-/* The aggregator's own certificate says which names it answers to: beside the aggregator, where a
- * probe dials the loopback, none of them is the address. */
-static enum err probe_name(const struct probe *p, const struct link_tls *files, char name[256])
+static enum err probe(const struct ask *q, struct arena *arena)
 {
     struct tls_facts f;
-    TRY(tls_facts(&f, files->certificate));
-    snprintf(name, 256, "%s", p->server_name ? p->server_name : "");
-    if (!*name && f.server)
-        snprintf(name, 256, "%.*s", (int)strcspn(f.hosts, " "), f.hosts);
-    return ERR_OK;
-}
-
-static enum err probe(const struct probe *p, struct arena *arena)
-{
-    struct dial_proxy proxy;
-    struct link_tls files;
-    struct tls_facts f;
-    char name[256], until[32];
-    TRY_ALLOC(files.ca = arena_printf(arena, "%s/ca.pem", p->tls));
-    TRY_ALLOC(files.certificate = arena_printf(arena, "%s/%s.pem", p->tls, p->name));
-    TRY_ALLOC(files.key = arena_printf(arena, "%s/%s.key", p->tls, p->name));
-    TRY(probe_name(p, &files, name));
-    TRY(tls_usable(&files, clock_wall_s()));
-    log_min(LOG_ERROR); /* the sentence says it */
-    signal(SIGPIPE, SIG_IGN);
-    TRY(dial_proxy_parse(&proxy, p->proxy_url));
-    TRY(dial_proxy_credentials(&proxy, p->credentials));
-    uint32_t timeout_ms = *proxy.shown ? 5000 + DIAL_TIMEOUT_MS : 5000;
-    struct link_dial d = {.target = p->target, .server_name = name, .proxy = &proxy, .tls = files};
-    struct tls_question q = {.files = &files,
-                             .target = p->target,
-                             .server_name = name,
-                             .proxy = &proxy,
-                             .timeout_ms = timeout_ms};
-    TRY(tls_force13());
-    TRY(tls_peer(&q, &f));
-    double begin_s = clock_mono_s();
-    TRY(link_probe(&d, timeout_ms));
-    dial_proxy_forget(&proxy);
-    double took_s = clock_mono_s() - begin_s;
+    char until[32];
+    double took_s;
+    TRY(ask_aggregator(q, &f, &took_s, arena));
     time_t until_s = (time_t)f.until_unix;
     struct tm tm;
     if (!gmtime_r(&until_s, &tm) || !strftime(until, sizeof until, "%Y-%m-%d", &tm))
         *until = 0;
     printf("aggregator yes: %s is %s, certificate until %s; connection and call took %.0f ms\n",
-           p->target, f.uri, until, took_s * 1e3);
+           q->target, f.uri, until, took_s * 1e3);
     return ERR_OK;
 }
 #endif
@@ -219,7 +135,6 @@ static void machine(void)
     printf("%s\n", version_line());
     show_cpu();
     show_memory();
-    show_shared_memory();
     show_build();
     show_tcp();
     show_wan();
@@ -249,7 +164,7 @@ enum err cmd_doctor(int argc, char **argv)
 {
     struct preflight_options before = {.ranks = 1};
 #ifdef ATOLL_NET
-    struct probe p = {.tls = "tls", .name = "aggregator"};
+    struct ask p = {.tls = "tls", .name = "aggregator"};
 #endif
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &before.config, .value = "FILE",
