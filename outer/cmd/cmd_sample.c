@@ -2,11 +2,10 @@
  * found, the prompt and the output are ids. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "inner/eval/sample.h"
 #include "outer/cmd/cmd.h"
 #include "outer/run/load.h"
+#include "outer/run/prompt.h"
 
 struct wish {
     const char *prompt, *ids, *types, *tokenizer;
@@ -17,52 +16,6 @@ struct wish {
     struct buffer text;  /* of all ids so far */
     size_t printed;      /* bytes of it */
 };
-
-static enum err encode_prompt(const struct wish *w, struct arena *a, int32_t **ids, size_t *count)
-{
-    struct tokenizer_scratch *x;
-    struct buffer_ids made = {0};
-    TRY(tokenizer_scratch_open(&x));
-    enum err e = tokenizer_encode(w->t, x, w->prompt, strlen(w->prompt), &made);
-    tokenizer_scratch_close(x);
-    if (!e && !(*ids = arena_array(a, made.count + (size_t)w->tokens, sizeof **ids)))
-        e = ERR_MEMORY;
-    if (!e && made.count)
-        memcpy(*ids, made.ids, made.count * sizeof **ids);
-    *count = made.count;
-    buffer_ids_free(&made);
-    return e || *count ? e : err_set(ERR_CONFIG, "the prompt is empty");
-}
-
-/* "1, 2, 3" or the bytes of a text, behind each other in ids. */
-static enum err read_prompt(const struct load *l, const struct wish *w, struct arena *a,
-                            int32_t **ids, size_t *count)
-{
-    const char *text = w->ids ? w->ids : w->prompt;
-    bool bytes = l->run.s.data_tokenizer == DATA_TOKENIZER_BYTES && !w->ids;
-    size_t most = strlen(text) + 1;
-    if (w->t)
-        return encode_prompt(w, a, ids, count);
-    TRY_ALLOC(*ids = arena_array(a, most + (size_t)w->tokens, sizeof **ids));
-    *count = 0;
-    if (!bytes && !w->ids)
-        return err_set(
-            ERR_CONFIG,
-            "data.tokenizer = %s, and neither the run's directory nor that of its shards "
-            "has a tokenizer.json: name one with --tokenizer, or give the prompt as --ids "
-            "1,2,3",
-            config_choice_name(data_tokenizer_choices, l->run.s.data_tokenizer));
-    while (*text) {
-        char *end = (char *)(uintptr_t)text + 1;
-        long id = bytes ? (long)(unsigned char)*text : strtol(text, &end, 10);
-        if (id < 0 || id >= l->run.s.model_vocab || end == text)
-            return err_set(ERR_CONFIG, "prompt: \"%.20s\" is no id below model.vocab = %lld", text,
-                           (long long)l->run.s.model_vocab);
-        (*ids)[(*count)++] = (int32_t)id;
-        text = bytes ? end : end + strspn(end, ", ");
-    }
-    return *count ? ERR_OK : err_set(ERR_CONFIG, "the prompt is empty");
-}
 
 /* Bytes of an incomplete character at the end of a text: its rest may come with the next id. */
 static size_t incomplete(const struct buffer *text)
@@ -118,21 +71,6 @@ static enum err write_logits(const struct load *l, struct sample *x, const int32
 /* ---- an encoder fills [MASK] ---- */
 enum { FILLED = 5 }; /* tokens that are told of each */
 
-/* [CLS] prompt [SEP] */
-static enum err enclose(const struct wish *w, const int32_t *ids, size_t *count, struct arena *a,
-                        int32_t **enclosed)
-{
-    int32_t cls, sep;
-    TRY(tokenizer_need(w->t, TOKENIZER_CLS, &cls));
-    TRY(tokenizer_need(w->t, TOKENIZER_SEP, &sep));
-    TRY_ALLOC(*enclosed = arena_array(a, *count + 2, sizeof **enclosed));
-    (*enclosed)[0] = cls;
-    memcpy(*enclosed + 1, ids, *count * sizeof *ids);
-    (*enclosed)[++*count] = sep;
-    ++*count;
-    return ERR_OK;
-}
-
 /* The most likely tokens of one position, with their probabilities. */
 static void print_filling(const struct wish *w, struct sample *x, size_t number)
 {
@@ -162,7 +100,7 @@ static enum err fill_masks(const struct load *l, const struct wish *w, struct sa
         return err_set(ERR_CONFIG, "model.head = %s: only model.head = mlm fills [MASK]",
                        config_choice_name(model_head_choices, l->run.s.model_head));
     TRY(tokenizer_need(w->t, TOKENIZER_MASK, &mask));
-    TRY(enclose(w, prompt, &count, a, &ids));
+    TRY(prompt_enclose(w->t, prompt, &count, a, &ids));
     TRY(sample_read(x, ids, NULL, count));
     for (size_t i = 0; i < count; i++) {
         if (ids[i] != mask)
@@ -175,27 +113,6 @@ static enum err fill_masks(const struct load *l, const struct wish *w, struct sa
                             "the prompt has no %s, which an encoder fills: --prompt "
                             "\"The %s is ...\"",
                             tokenizer_token(w->t, mask), tokenizer_token(w->t, mask));
-}
-
-/* "0,0,1", one for each id. NULL without --types. */
-static enum err read_types(const struct load *l, const struct wish *w, size_t count,
-                           struct arena *a, int32_t **types)
-{
-    const char *text = w->types;
-    *types = NULL;
-    if (!text)
-        return ERR_OK;
-    TRY_ALLOC(*types = arena_array(a, count, sizeof **types));
-    for (size_t i = 0; i < count; i++) {
-        char *end;
-        long type = strtol(text, &end, 10);
-        if (end == text || type < 0 || type >= l->run.s.model_types)
-            return err_set(ERR_CONFIG, "--types: \"%.20s\" is no type below model.types = %lld",
-                           text, (long long)l->run.s.model_types);
-        (*types)[i] = (int32_t)type;
-        text = end + strspn(end, ", ");
-    }
-    return *text ? err_set(ERR_CONFIG, "--types has more entries than the %zu ids", count) : ERR_OK;
 }
 
 /* A line for each id of the vocabulary, position by position. */
@@ -233,7 +150,7 @@ static enum err write_encoder(struct load *l, const struct wish *w, struct sampl
     int32_t *types;
     if (!w->logits && !w->class_logits)
         return fill_masks(l, w, x, ids, count, &l->run.perm);
-    TRY(read_types(l, w, count, &l->run.perm, &types));
+    TRY(prompt_types(w->types, &l->run.s, count, &l->run.perm, &types));
     TRY(sample_read(x, ids, types, count));
     return w->class_logits ? write_class_logits(l, x, &l->run.perm)
                            : write_position_logits(l, x, count);
@@ -245,8 +162,9 @@ static enum err write_text(struct load *l, void *self)
     struct sample x;
     int32_t *ids;
     size_t count;
+    const struct prompt p = {w->prompt, w->ids, w->t, w->tokens};
     w->how.seed = (uint64_t)w->seed;
-    TRY(read_prompt(l, w, &l->run.perm, &ids, &count));
+    TRY(prompt_read(&p, &l->run.s, &l->run.perm, &ids, &count));
     TRY(load_model(l, sample_tokens(&l->run.s)));
     TRY(sample_open(&x, l->model, &l->run.s, &w->how, &l->run.perm));
     if (!l->run.s.model_causal)
