@@ -5,9 +5,8 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include "inner/train/train.h"
 #include "outer/plan/plan_private.h"
-#include "outer/budget/budget.h"
+#include "outer/plan/private_costs.h"
 #include "outer/view/secure.h"
 
 struct private_options {
@@ -16,42 +15,15 @@ struct private_options {
     int64_t sites;   /* of that; 0: those of outer.sites */
     bool force;      /* prints it where the noise is more than the signal */
 };
-struct question {
-    const struct settings *s;
-    struct private_charge charge; /* of a step; noise 0: not given */
-    double q, values;
-    const char *unit;
-};
-
 static const double targets[] = {1, 3, 8};
 enum { TARGETS = sizeof targets / sizeof *targets, BATCHES = 4 };
 
 /* ---- one site's records ---- */
-static enum err question_open(struct question *x, struct run *p, const struct settings *s,
-                              int64_t records)
-{
-    uint64_t counted = (uint64_t)records;
-    if (s->privacy_unit == PRIVACY_UNIT_NONE)
-        return err_set(ERR_CONFIG, "plan private: privacy.unit is none; say what is protected: "
-                                   "--privacy.unit sequence");
-    if (!records && !s->data_train.count)
-        return err_set(ERR_CONFIG, "plan private: data.train is empty; name it, or say how many "
-                                   "records the site has: --records N");
-    if (!records)
-        TRY(train_records(&counted, s, (uint32_t)p->index));
-    *x = (struct question){.s = s, .values = (double)p->table.parameters};
-    if (private_charge_of(&x->charge, s, counted) != ERR_OK)
-        return err_add(ERR_CONFIG, "plan private: ");
-    x->unit = x->charge.unit;
-    x->q = (double)x->charge.expected / (double)counted;
-    return ERR_OK;
-}
-
-static void print_question(const struct question *x)
+static void print_question(const struct private_costs *x)
 {
     printf("unit           %s: %" PRIu64 " records, %" PRIu64 " in a step on average; neighbours "
            "differ by one %s more or less\n",
-           x->unit, x->charge.records, x->charge.expected, x->unit);
+           x->charge.unit, x->charge.records, x->charge.expected, x->charge.unit);
     printf("sampling       %s, q = %.6g; %lld steps\n", x->charge.sampling, x->q,
            (long long)x->s->train_steps);
     printf("delta          %g; 1 / records is %.3g\n", x->s->privacy_delta,
@@ -60,70 +32,28 @@ static void print_question(const struct question *x)
 }
 
 /* ---- as configured ---- */
-static const struct budget none = {.count = 0};
-
-static struct budget_plan plan_of(const struct question *x)
+static enum err print_configured(struct private_costs *x)
 {
-    return (struct budget_plan){&x->charge, x->s->train_steps, x->s->privacy_delta};
-}
-
-static enum err check_question(const struct question *x)
-{
-    const struct budget_plan p = plan_of(x);
-    const char *why = budget_unclaimed(&none, &p);
-    if (why)
-        return err_set(ERR_CONFIG, "plan private: no epsilon can be claimed: %s", why);
-    if (x->s->privacy_delta * (double)x->charge.records <= 1)
-        return ERR_OK;
-    return err_set(ERR_CONFIG,
-                   "plan private: privacy.delta = %g is above 1 / %" PRIu64
-                   ", the number of records; use %.2g or less",
-                   x->s->privacy_delta, x->charge.records, 0.1 / (double)x->charge.records);
-}
-
-static enum err print_configured(struct question *x)
-{
-    const struct settings *s = x->s;
-    bool given = x->charge.noise > 0;
-    struct accountant a;
-    struct budget_plan p = plan_of(x);
-    char text[BUDGET_SENTENCE_MAX];
-    if (!given)
-        TRY(budget_noise(&x->charge.noise, &none, &p, s->privacy_epsilon));
-    TRY(budget_epsilon(&a, &none, &p));
-    budget_sentence(text, &a, &none, &p);
+    char text[PRIVATE_COSTS_CLAIM_MAX];
+    TRY(private_costs_claim(x, text));
     printf("noise          %g, %s\n", x->charge.noise,
-           given ? "as configured" : "computed for privacy.epsilon");
+           x->given ? "as configured" : "computed for privacy.epsilon");
     printf("claim          %s\n", text);
-    double costs = a.epsilon[a.holds];
-    if (!given || s->privacy_epsilon == 0 || costs <= s->privacy_epsilon)
-        return ERR_OK;
-    double needed;
-    TRY(budget_noise(&needed, &none, &p, s->privacy_epsilon));
-    return err_set(ERR_CONFIG,
-                   "plan private: privacy.noise = %g costs epsilon %.6g, more than "
-                   "privacy.epsilon = %g; possible: privacy.noise = %g, or privacy.epsilon = %.4g",
-                   x->charge.noise, costs, s->privacy_epsilon, needed, costs * 1.0001);
+    return private_costs_within(x);
 }
 
 /* ---- tables ---- */
-static double signal_of(const struct question *x, double noise)
+static enum err print_target(const struct private_costs *x, double epsilon)
 {
-    return plan_private_signal((double)x->charge.expected, noise, x->values);
-}
-
-static enum err print_target(const struct question *x, double epsilon)
-{
-    struct budget_plan p = plan_of(x);
-    double noise, steps = sqrt((double)x->s->train_steps);
-    TRY(budget_noise(&noise, &none, &p, epsilon));
-    double plain = plan_private_unamplified(x->q, x->s->train_steps, epsilon, x->s->privacy_delta);
-    printf("%8g %9.5g %14.5g %13.3g %13.3g\n", epsilon, noise, plain, signal_of(x, noise),
-           steps * signal_of(x, noise));
+    double noise;
+    TRY(private_costs_noise(x, epsilon, &noise));
+    printf("%8g %9.5g %14.5g %13.3g %13.3g\n", epsilon, noise,
+           private_costs_unamplified(x, epsilon), private_costs_signal(x, noise),
+           private_costs_signal_all(x, noise));
     return ERR_OK;
 }
 
-static enum err print_targets(const struct question *x)
+static enum err print_targets(const struct private_costs *x)
 {
     double own = x->s->privacy_epsilon;
     printf("\n%8s %9s %14s %13s %13s\n", "epsilon", "noise", "unamplified", "signal/noise",
@@ -142,22 +72,19 @@ static enum err print_targets(const struct question *x)
 }
 
 /* The same epsilon with larger batches, which read more records for as many steps. */
-static enum err print_batches(const struct question *x)
+static enum err print_batches(const struct private_costs *x)
 {
     double epsilon = x->s->privacy_epsilon > 0 ? x->s->privacy_epsilon : targets[1];
     printf("\nAt epsilon %g with other batches, in as many steps:\n%14s %9s %9s %13s %13s\n",
            epsilon, "batch_tokens", "q", "noise", "signal/noise", "epochs");
     for (int i = 0; i < BATCHES; i++) {
-        struct question y = *x;
+        const struct private_costs y = private_costs_larger(x, i);
         double noise;
-        y.charge.expected <<= i;
-        y.q = (double)y.charge.expected / (double)y.charge.records;
-        struct budget_plan p = plan_of(&y);
         if (y.q >= 1)
             break;
-        TRY(budget_noise(&noise, &none, &p, epsilon));
+        TRY(private_costs_noise(&y, epsilon, &noise));
         printf("%14lld %9.4g %9.5g %13.3g %13.4g\n", (long long)x->s->train_batch_tokens << i, y.q,
-               noise, signal_of(&y, noise), y.q * (double)x->s->train_steps);
+               noise, private_costs_signal(&y, noise), y.q * (double)x->s->train_steps);
     }
     return ERR_OK;
 }
@@ -167,10 +94,10 @@ static enum err print_batches(const struct question *x)
 /* Below 1 the noise of all steps together is as long as all that the clipped gradients can add up
  * to, were they alike: nothing can be learned. At 3.2 and 4.7 the encoder of docs/privacy.md, What
  * it costs, kept 69 and 74 % of the accuracy that it has without privacy. */
-static void print_verdict(const struct question *x)
+static void print_verdict(const struct private_costs *x)
 {
     static const double HOPELESS = 1, DOUBTFUL = 3;
-    double all = sqrt((double)x->s->train_steps) * signal_of(x, x->charge.noise);
+    double all = private_costs_signal_all(x, x->charge.noise);
     const char *words =
         all < HOPELESS ? "nothing would be learned: the noise is longer than all gradients "
                          "together; take larger batches, more steps, a smaller model, or a larger "
@@ -226,12 +153,12 @@ static enum err private_plan(struct run *p, void *self)
 {
     const struct private_options *o = self;
     struct settings s = run_site_settings(p);
-    struct question x;
+    struct private_costs x;
     if (o->site_level)
         return plan_of_sites(p, o);
-    TRY(question_open(&x, p, &s, o->records));
+    TRY(private_costs_open(&x, &s, (uint32_t)p->index, o->records, p->table.parameters));
     print_question(&x);
-    TRY(check_question(&x));
+    TRY(private_costs_check(&x));
     TRY(print_configured(&x));
     TRY(print_targets(&x));
     TRY(print_batches(&x));
