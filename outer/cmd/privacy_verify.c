@@ -12,67 +12,49 @@ enum { SITES_MAX = 64, SHOWN_MAX = 20 };
 
 static void print_rounds(const struct released *r)
 {
-    uint64_t first = UINT64_MAX, last = 0;
-    size_t manifests = 0;
-    unsigned least = UINT32_MAX, most = 0;
+    struct released_sum sum;
     char from[SPENT_TIME_MAX], to[SPENT_TIME_MAX];
-    for (size_t i = 0; i < r->count; i++) {
-        const struct released_round *t = &r->round[i];
-        first = t->unix_ms < first ? t->unix_ms : first;
-        last = t->unix_ms > last ? t->unix_ms : last;
-        least = t->summed < least ? t->summed : least;
-        most = t->summed > most ? t->summed : most;
-        manifests += t->manifest;
-    }
+    released_sum(&sum, r);
     printf("site %s of run %s (%s)\n", r->site, r->run, r->dir);
-    spent_time(from, r->count ? (double)(first / 1000) : 0);
-    spent_time(to, (double)(last / 1000));
+    spent_time(from, (double)(sum.first_ms / 1000));
+    spent_time(to, (double)(sum.last_ms / 1000));
     printf("  left the site  %zu masked payloads, %" PRIu64 " bytes, from %s to %s\n", r->count,
            r->bytes, from, to);
     printf(
         "  each one       in a sum over %u to %u sites; the seal is signed by the aggregator and "
         "by every site of the sum\n",
-        r->count ? least : 0, most);
+        sum.least, sum.most);
     printf(
         "  manifests      %zu are still here and name these very bytes; %zu rounds were aborted: "
         "their masks were never used again\n",
-        manifests, r->aborted);
+        sum.manifests, r->aborted);
 }
 
 /* Charged before it was sent, and within the cap. */
 static enum err verify_budget(const struct released *r, struct arena *a, size_t *failed)
 {
-    struct spent_options o = {.delta = 0, .cap = 0};
-    struct spent s;
-    uint64_t most = 0;
-    for (size_t i = 0; i < r->count; i++)
-        most = r->round[i].charged > most ? r->round[i].charged : most;
-    enum err e = spent_read(&s, r->dir, &o, a);
-    if (e == ERR_INPUT && !most) {
-        err_clear();
+    struct released_budget b;
+    TRY(released_budget(&b, r, a));
+    if (b.none) {
         puts("  budget         none: no record-level privacy inside this site (privacy.unit = "
              "none)");
         return ERR_OK;
     }
-    if (e == ERR_INPUT || e == ERR_CORRUPT) {
+    if (b.unproved) {
         printf("  budget         NOT PROVED: payloads name at most %" PRIu64 " charged steps; %s\n",
-               most, err_message());
+               b.named, err_message());
         (*failed)++;
         return ERR_OK;
     }
-    TRY(e);
-    bool charged = most <= (uint64_t)s.budget.steps;
-    double epsilon = s.unclaimed ? 0 : s.account.epsilon[s.account.holds];
-    bool within = s.unclaimed || s.cap == 0 || epsilon <= s.cap;
-    *failed += (size_t)(!charged) + (size_t)(!within);
+    *failed += (size_t)(!b.charged) + (size_t)(!b.within);
     printf("  budget         %" PRId64 " steps charged; payloads name at most %" PRIu64 "%s\n",
-           s.budget.steps, most, charged ? "" : ": MORE THAN WERE CHARGED");
-    if (s.unclaimed)
-        printf("                 no epsilon can be claimed: %s\n", s.unclaimed);
+           b.steps, b.named, b.charged ? "" : ": MORE THAN WERE CHARGED");
+    if (b.unclaimed)
+        printf("                 no epsilon can be claimed: %s\n", b.unclaimed);
     else
-        printf("                 (epsilon, delta) = (%.6g, %g)%s\n", epsilon, s.delta,
-               s.cap == 0 ? "; no cap"
-               : within   ? ", within its cap"
+        printf("                 (epsilon, delta) = (%.6g, %g)%s\n", b.epsilon, b.delta,
+               b.cap == 0 ? "; no cap"
+               : b.within ? ", within its cap"
                           : ": ABOVE ITS CAP");
     return ERR_OK;
 }

@@ -8,6 +8,7 @@
 #include "outer/masks/seal_site.h"
 #include "outer/store/env_files.h"
 #include "outer/store/outer_state.h"
+#include "outer/view/spent.h"
 
 enum { PATH_BYTES = 96 };
 static const char seals_path[] = "id/maskseals";
@@ -426,4 +427,47 @@ enum err released_compare(struct released *a, struct released *b, struct arena *
     }
     TRY(others_say(a, b, arena));
     return others_say(b, a, arena);
+}
+
+/* ---- sums and charges ---- */
+
+void released_sum(struct released_sum *out, const struct released *r)
+{
+    struct released_sum s = {.first_ms = r->count ? UINT64_MAX : 0,
+                             .least = r->count ? UINT32_MAX : 0};
+    for (size_t i = 0; i < r->count; i++) {
+        const struct released_round *t = &r->round[i];
+        s.first_ms = t->unix_ms < s.first_ms ? t->unix_ms : s.first_ms;
+        s.last_ms = t->unix_ms > s.last_ms ? t->unix_ms : s.last_ms;
+        s.least = t->summed < s.least ? t->summed : s.least;
+        s.most = t->summed > s.most ? t->summed : s.most;
+        s.charged = t->charged > s.charged ? t->charged : s.charged;
+        s.manifests += t->manifest;
+    }
+    *out = s;
+}
+
+enum err released_budget(struct released_budget *b, const struct released *r, struct arena *a)
+{
+    const struct spent_options o = {.delta = 0, .cap = 0};
+    struct released_sum sum;
+    struct spent s;
+    released_sum(&sum, r);
+    *b = (struct released_budget){.named = sum.charged};
+    enum err e = spent_read(&s, r->dir, &o, a);
+    b->none = e == ERR_INPUT && !b->named;
+    b->unproved = !b->none && (e == ERR_INPUT || e == ERR_CORRUPT);
+    if (b->none)
+        err_clear();
+    if (b->none || b->unproved)
+        return ERR_OK;
+    TRY(e);
+    b->steps = s.budget.steps;
+    b->delta = s.delta;
+    b->cap = s.cap;
+    b->unclaimed = s.unclaimed;
+    b->epsilon = s.unclaimed ? 0 : s.account.epsilon[s.account.holds];
+    b->charged = b->named <= (uint64_t)b->steps;
+    b->within = s.unclaimed || s.cap == 0 || b->epsilon <= s.cap;
+    return ERR_OK;
 }

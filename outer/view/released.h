@@ -52,4 +52,22 @@ enum err released_compare(struct released *a, struct released *b, struct arena *
 /* After all compares: the rounds without a record. */
 enum err released_finish(struct released *r, struct arena *arena) MUST;
 
+struct released_sum {                    /* over the rounds of a site */
+    uint64_t first_ms, last_ms, charged; /* Unix; most charged steps that a payload names */
+    size_t manifests;                    /* rounds whose manifest is still here */
+    unsigned least, most;                /* sites of a sum */
+};
+/* Without rounds: zeros. */
+void released_sum(struct released_sum *out, const struct released *r);
+struct released_budget { /* was each step charged before its payload was sent, within the cap? */
+    bool none;           /* no record-level privacy inside this site; else... */
+    bool unproved;  /* ...the charges cannot be read, and the thread's message says why; else: */
+    uint64_t named; /* most charged steps that a payload names */
+    int64_t steps;  /* charged */
+    double epsilon, delta, cap; /* epsilon 0 when unclaimed; cap 0: none */
+    const char *unclaimed;      /* why no epsilon can be claimed; NULL: it can */
+    bool charged, within;
+};
+enum err released_budget(struct released_budget *b, const struct released *r, struct arena *a) MUST;
+
 #endif
