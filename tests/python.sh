@@ -16,6 +16,7 @@ for case in "$@"; do
 done
 if [ $# = 0 ] || [ -n "$trainers" ]; then
     install numpy torch transformers accelerate lightning grpcio
+    "$python" tests/python/check_torch.py
     "$python" tests/python/check.py build/bin/atoll build/python.dir tests/python/results.csv $trainers
 fi
 if [ -n "$data" ]; then # datasets, Parquet, chats, frames: no site

@@ -106,7 +106,7 @@ static enum err read_tensor(const struct reading *r, const struct json *j)
     return ERR_OK;
 }
 
-/* Tensors of no layer stand behind all layers, as a head does. */
+/* Tensors of no layer come after all layers, as a head does. */
 static void place_rest(struct table *t)
 {
     int layers = 0;

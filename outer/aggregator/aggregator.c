@@ -92,7 +92,7 @@ struct link_service aggregator_service(struct aggregator *a)
         .fetched = aggregator_fetched,
         .report = aggregator_report,
         .leave = aggregator_leave,
-        .mask = a->sums->mask,
+        .mask = aggregator_mask,
         .operate = aggregator_operate,
         .work = aggregator_work,
         .commit = aggregator_commit_outside,

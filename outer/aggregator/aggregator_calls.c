@@ -291,3 +291,19 @@ void aggregator_leave(void *self, const char *peer, const struct wire_leave *m,
         log_event(LOG_INFO, "site_left", "site=%s why=%s", a->members.names[site],
                   log_quote(quoted, sizeof quoted, m->text));
 }
+
+void aggregator_mask(void *self, const char *peer, const struct wire_mask *m,
+                     struct wire_mask_answer *answer)
+{
+    struct aggregator *a = self;
+    struct round_event e = {.kind = ROUND_FETCH, .fragment = m->fragment, .round = m->round};
+    int site = aggregator_call_step(a, peer, &m->head, ROLES_MASK, &e, &answer->answer);
+    answer->body_bytes = 0;
+    answer->number = 0;
+    if (site < 0 || answer->answer.outcome != ROUND_NONE)
+        return;
+    a->sums->mask(a, (unsigned)site, m, answer);
+    enum round_outcome o = answer->answer.outcome;
+    if (o == ROUND_INVALID || o == ROUND_DENIED)
+        aggregator_refused(a, site, peer, roles_call_name(ROLES_MASK), o, answer->answer.text);
+}

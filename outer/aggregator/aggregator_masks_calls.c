@@ -152,29 +152,19 @@ static void step_reveal(struct aggregator *a, const struct wire_mask *m,
     cipher_wipe(&v, sizeof v);
 }
 
-static void masks_call(void *self, const char *peer, const struct wire_mask *m,
+static void masks_call(struct aggregator *a, unsigned site, const struct wire_mask *m,
                        struct wire_mask_answer *answer)
 {
-    struct aggregator *a = self;
-    struct round_event e = {.kind = ROUND_FETCH, .fragment = m->fragment, .round = m->round};
-    int site = aggregator_call_step(a, peer, &m->head, ROLES_MASK, &e, &answer->answer);
-    answer->body_bytes = 0;
-    answer->number = 0;
-    if (site < 0 || answer->answer.outcome != ROUND_NONE)
-        return;
     if (m->step == WIRE_MASK_SETUP)
-        aggregator_masks_setup(a, (unsigned)site, m, answer);
+        aggregator_masks_setup(a, site, m, answer);
     else if (m->step == WIRE_MASK_ANNOUNCE)
         step_announce(a, m, answer);
     else if (m->step == WIRE_MASK_SIGN)
-        step_sign(a, m, answer, (unsigned)site);
+        step_sign(a, m, answer, site);
     else if (m->step == WIRE_MASK_REVEAL)
-        step_reveal(a, m, answer, (unsigned)site);
+        step_reveal(a, m, answer, site);
     else
         masks_refuse(answer, "no step of secure aggregation");
-    enum round_outcome o = answer->answer.outcome;
-    if (o == ROUND_INVALID || o == ROUND_DENIED)
-        aggregator_refused(a, site, peer, roles_call_name(ROLES_MASK), o, answer->answer.text);
 }
 
 const struct aggregator_sums aggregator_sums_masked = {

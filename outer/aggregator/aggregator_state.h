@@ -241,6 +241,8 @@ void aggregator_report(void *self, const char *peer, const struct wire_report *m
                        struct wire_answer *answer);
 void aggregator_leave(void *self, const char *peer, const struct wire_leave *m,
                       struct wire_answer *answer);
+void aggregator_mask(void *self, const char *peer, const struct wire_mask *m,
+                     struct wire_mask_answer *answer);
 
 /* ---- aggregator_fetch.c ---- */
 void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,

@@ -30,8 +30,8 @@ struct aggregator_sums {
     /* What a poll of this site asks it for, and what goes with it. */
     void (*poll)(const struct aggregator *a, unsigned fragment, unsigned site,
                  struct wire_poll_answer *out);
-    /* link_service.mask */
-    void (*mask)(void *self, const char *peer, const struct wire_mask *m,
+    /* A step of secure aggregation by this site, for the round in flight. */
+    void (*mask)(struct aggregator *a, unsigned site, const struct wire_mask *m,
                  struct wire_mask_answer *answer);
     /* An upload to the round in flight: its most bytes; the bytes of a masked one, of which nothing
      * else can be checked, 0: in the clear; why its header is refused, NULL: it is not. */

@@ -29,8 +29,9 @@
  * nothing (see `log`) and does not end it, but for a failed assertion about its own state.
  *
  * Files: run.dir of the configuration is the site's directory; a second process that uses it is
- * refused. What was sent is durable there before it is sent: after kill -9 the same program goes on
- * from its newest checkpoint, and a run in strict mode (outer.mode) ends with the same bits.
+ * refused. What was sent is durable there before it is sent: after kill -9 the same program
+ * continues from its newest checkpoint, and a run in strict mode (outer.mode) ends with the same
+ * bits.
  */
 #include <stddef.h>
 #include <stdint.h>

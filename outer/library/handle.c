@@ -264,10 +264,10 @@ static enum err list_all(struct atoll *a, struct lister *l, struct arena *scratc
     TRY(log_open(&a->o));
     TRY(configure(a, RUN_MODEL));
     const struct run *r = a->run;
-    if (names_places(&r->s, &r->table, scratch, &places, &l->count) != ERR_OK) {
-        l->count = 0; /* of no family: it has no other names */
-        err_clear();
-    }
+    enum err e = names_places(&r->s, &r->table, scratch, &places, &l->count);
+    if (e != ERR_OK && e != ERR_UNSUPPORTED)
+        return e;
+    err_clear(); /* a model of no family has no other names */
     l->all = places;
     for (size_t i = 0; i < r->table.count; i++)
         TRY(list_one(l, &r->table.tensors[i], scratch));
@@ -297,13 +297,7 @@ static enum err own_directory(struct atoll *a)
     TRY(directory_check(s->run_dir, DIRECTORY_RUN));
     TRY(env_posix_open(&a->env, s->run_dir));
     TRY_ALLOC(a->ledger = arena_alloc(&a->run->perm, sizeof *a->ledger));
-    TRY(ledger_book_open(
-        a->ledger,
-        &(struct ledger_book_options){.directory = s->run_dir,
-                                      .run = s->run_name,
-                                      .replica = a->run->o.site_name,
-                                      .rounds = (uint64_t)a->run->o.outer_history_rounds},
-        &a->run->perm));
+    TRY(site_record_ledger(a->ledger, a->run));
     TRY_ALLOC(a->record = arena_alloc(&a->run->perm, sizeof *a->record));
     const char *path = arena_printf(&a->run->perm, "%s/%s", s->run_dir, RECORD_FILE);
     TRY_ALLOC(path);
@@ -483,8 +477,6 @@ static enum err in_order(const struct atoll *a, bool started, const char *call)
 static void stand_at(struct atoll *a, int64_t step)
 {
     a->now.step = step;
-    a->now.batch_tokens =
-        (uint64_t)llround(a->run->o.site_share * (double)a->run->s.train_batch_tokens);
     a->now.tokens = (uint64_t)step * a->now.batch_tokens;
 }
 
@@ -502,15 +494,14 @@ static enum err put_initial(struct atoll *a)
 }
 
 /* metrics.jsonl, as of every site. Lead. */
-static enum err record_start(struct atoll *a)
+static enum err record_start(struct atoll *a, const struct settings *s)
 {
     struct run *r = a->run;
     const struct config_table tables[] = {keys_inner(&r->s), keys_outer(&r->o)};
     char *config;
-    struct settings s = run_site_settings(r);
     TRY(config_print(tables, 2, &r->perm, &config));
     site_record_start(a->record, r,
-                      &(struct site_facts){.s = &s,
+                      &(struct site_facts){.s = s,
                                            .outer = true,
                                            .device = "the trainer's",
                                            .threads = a->dev->threads,
@@ -533,10 +524,11 @@ static enum err start(struct atoll *a, int64_t *step)
     a->started = true;
     if (*step == 0)
         TRY(worked(a, put_initial(a)));
+    const struct settings s = run_site_settings(a->run);
+    a->now = (struct exchange_now){.batch_tokens = (uint64_t)s.train_batch_tokens, .loss = NAN};
     stand_at(a, *step);
-    a->now.loss = NAN;
     if (is_lead(a))
-        TRY(worked(a, record_start(a)));
+        TRY(worked(a, record_start(a, &s)));
     TRY(worked(a, exchange_start(a->exchange, &a->now)));
     *step = a->now.step;
     return ERR_OK;

@@ -5,6 +5,17 @@
 #include "kernels/base/clock.h"
 #include "outer/record/version.h"
 
+enum err site_record_ledger(struct ledger_book *ledger, struct run *run)
+{
+    return ledger_book_open(
+        ledger,
+        &(struct ledger_book_options){.directory = run->s.run_dir,
+                                      .run = run->s.run_name,
+                                      .replica = run->o.site_name,
+                                      .rounds = (uint64_t)run->o.outer_history_rounds},
+        &run->perm);
+}
+
 void site_record_sizes(const struct run *run, size_t elements[ROUND_FRAGMENTS_MAX])
 {
     for (unsigned f = 0; f < run->sync.fragments.count; f++)

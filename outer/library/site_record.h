@@ -7,6 +7,9 @@
 #include "outer/record/ledger_book.h"
 #include "outer/site/exchange.h"
 
+/* The ledger of run.dir, which is there; in `run`'s memory. */
+enum err site_record_ledger(struct ledger_book *ledger, struct run *run) MUST;
+
 struct site_facts {           /* of a process that starts */
     const struct settings *s; /* of this site's training */
     bool outer;               /* it has an aggregator */

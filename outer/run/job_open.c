@@ -43,13 +43,7 @@ static enum err own_directory(struct job *j)
     TRY(path_in(j, &path, RECORD_FILE));
     TRY(jsonl_open(&j->out->record, path, &j->run->perm));
     if (j->outer)
-        TRY(ledger_book_open(
-            &j->out->ledger,
-            &(struct ledger_book_options){.directory = j->s->run_dir,
-                                          .run = j->s->run_name,
-                                          .replica = j->run->o.site_name,
-                                          .rounds = (uint64_t)j->run->o.outer_history_rounds},
-            &j->run->perm));
+        TRY(site_record_ledger(&j->out->ledger, j->run));
     TRY(path_in(j, &log, "log.txt"));
     TRY(progress_open(&j->out->progress,
                       config_choice_name(log_progress_choices, j->run->o.log_progress), 1, log));

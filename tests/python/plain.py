@@ -1,4 +1,5 @@
-"""A site without any package: arrays of the standard library, a training that moves each value towards a function of its place.
+"""A site without any package: arrays of the standard library, a training that moves each value towards a function of its place and of
+the site. With PLAIN_STILL=1 nothing is trained.
 
     plain.py CONFIG CHECKPOINT STEPS_BETWEEN_CHECKPOINTS [section.key=value ...]
 """
@@ -28,10 +29,14 @@ def main():
     def write(number, first, count, new):
         values[number][first:first + count] = array.array("f", new)
 
+    own = ord(settings["site.name"][-1])
+
     def train(step):
+        if os.environ.get("PLAIN_STILL"):
+            return
         for number, x in enumerate(values):
             for i in range(step % 7, len(x), 7):
-                x[i] += 0.1 * (0.02 * math.sin(i + number) - x[i])
+                x[i] += 0.1 * (0.02 * math.sin(i + number + own) - x[i])
 
     with atoll.Site(config, table, read, write, settings, log=lambda level, line: level > 1 and print(line)) as site:
         step = site.start(start)

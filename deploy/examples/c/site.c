@@ -4,7 +4,7 @@
  *
  * It holds the tensors of the run's model and trains one of them: wte.weight, as the table of a
  * bigram model, whose logits for the byte after x are wte[x] . wte[0..255]. A checkpoint every ten
- * steps, and one when it is asked to stop; after kill -9 the same command goes on from it.
+ * steps, and one when it is asked to stop; after kill -9 the same command continues from it.
  */
 #include <atoll.h>
 #include <math.h>

@@ -11,7 +11,7 @@
  *   server_stream.c: streams. Contributions: streams, chunks, buffers.
  *   server_slots.c: slots. The slots that limit the streams received at a time.
  *   server_fetch.c: sockets. Downloads.
- *   server_guard.c: guard, limit. Pending connections, the own certificate, calls to the own port.
+ *   server_guard.c: guard, limit. Pending connections, its own certificate, calls to its own port.
  *   peer.c: looks, sockets. A site's connections and paths.
  *
  * The admission thread hands each call to a thread of its own: calls are few (a handful per site,
@@ -107,7 +107,7 @@ struct server_settings { /* never change once the server runs */
     struct link_tls files;
     char uri[TLS_URI_MAX]; /* this process's own URI */
     uint32_t keepalive_ms, look_ms, calls_per_s;
-    uint64_t self_ms;        /* interval of calls to the own port, 0: never */
+    uint64_t self_ms;        /* interval of calls to its own port, 0: never */
     unsigned sites;          /* expected; 0: not known */
     unsigned receiving_most; /* streams of contributions */
     ledger_sink *book;
@@ -135,8 +135,8 @@ struct server_work {
 };
 struct server_guard { /* of the guard thread alone, but for `silent` */
     atomic_bool silent;
-    uint64_t looked_ms; /* at the own certificate */
-    uint64_t next_ms;   /* time of the next call to the own port */
+    uint64_t looked_ms; /* at its own certificate */
+    uint64_t next_ms;   /* time of the next call to its own port */
     unsigned failures;  /* consecutive ones */
     bool armed;         /* one call has succeeded */
 };

@@ -1,4 +1,5 @@
 """libatoll by ctypes: the functions of atoll.h as a class. No other package is needed."""
+import contextlib
 import ctypes
 import dataclasses
 import logging
@@ -346,10 +347,10 @@ class Site:
         state."""
         if not self._handle:
             return
-        try:
-            self._last = {"status": self.status, "steps": self.steps, "digest": self.digest}
-        except Error:  # it was not started
-            self._last = {"status": self.status, "steps": self.steps, "digest": ""}
+        last = {"status": self.status, "steps": self.steps, "digest": ""}
+        with contextlib.suppress(Error):  # it was not started, or has failed
+            last["digest"] = self.digest
+        self._last = last
         handle, self._handle = self._handle, ctypes.c_void_p()
         self._call(_lib.atoll_close, handle)
 

@@ -6,7 +6,7 @@ from .torch import OuterLoop
 
 class OuterLoopCallback(Callback):
     """A step is a step of the optimizer: gradients may be accumulated. The state goes into Lightning's checkpoints; with ckpt_path
-    of fit() it goes on from the newest one. digest: of the outer state, once the training has ended."""
+    of fit() it continues from the newest one. digest: of the outer state, once the training has ended."""
 
     def __init__(self, config, settings=None, log=None):
         self._arguments = (config, settings)

@@ -73,6 +73,8 @@ def write_table(model, path):
 def write_values(model, config, path, settings=None):
     """Writes the model's parameters, under the names of the run's tensors, as the safetensors file of run.from: all sites and the
     aggregator then start from them. Pretrained values come into a run this way."""
+    if not str(path).endswith(".safetensors"):
+        raise _library.Error(f"{path}: the name must end in .safetensors, by which run.from knows it", 4)
     table = _library.tensors(config, settings)
     values = _Values(table, parameters_of(model))
     header, at = {"__metadata__": {"format": "pt"}}, 0
@@ -82,8 +84,6 @@ def write_values(model, config, path, settings=None):
         at += size
     words = json.dumps(header).encode()
     words += b" " * (-len(words) % 8)
-    if not str(path).endswith(".safetensors"):
-        raise _library.Error(f"{path}: the name must end in .safetensors, by which run.from knows it", 4)
     with open(path, "wb") as file:
         file.write(len(words).to_bytes(8, "little") + words)
         for number, t in enumerate(table):
@@ -99,7 +99,7 @@ class _Part:
         self.parameter, self.first, self.rows, self.transposed = parameter, first, rows, transposed
 
     def _matrix(self, tensor, columns):
-        return tensor.t() if self.transposed else tensor.view(-1, columns) if tensor.is_contiguous() else tensor.reshape(-1, columns)
+        return tensor.t() if self.transposed else tensor.reshape(-1, columns)
 
     def full(self, cache):
         """All values. Of a sharded parameter: a collective."""
@@ -113,7 +113,8 @@ class _Part:
         return self._matrix(self.full(cache), columns)
 
     def local(self, columns):
-        """What this process holds, as a matrix, and which row of the tensor its first one is."""
+        """What this process holds, as a matrix, and which row of the tensor its first one is. Of a parameter in another memory format,
+        such as channels_last, the matrix is a copy: put_back()."""
         p = self.parameter.detach()
         if not isinstance(p, DTensor):
             return self._matrix(p, columns), 0
@@ -121,6 +122,11 @@ class _Part:
         if self.transposed or any(s != g for s, g in zip(shape[1:], p.shape[1:])):
             raise _library.Error("a parameter is sharded on another dimension than the first, or transposed as well", 4)
         return p.to_local().view(-1, columns) if math.prod(shape) else None, offset[0] if shape else 0
+
+    def put_back(self, matrix):
+        p = self.parameter.detach()
+        if not (self.transposed or p.is_contiguous()):
+            p.copy_(matrix.view(p.shape))
 
 
 def _blocks(first, count, columns):
@@ -210,6 +216,7 @@ class _Values:
             if begin < end:
                 block = new[at:at + rows * n].view(rows, n)[begin - row:end - row]
                 target[begin - offset:end - offset, column:column + n].copy_(block)
+                part.put_back(target)
 
 
 def _broadcast(group):

@@ -14,8 +14,8 @@ def _checkpoints(output_dir):
 
 
 class OuterLoopCallback(TrainerCallback):
-    """max_steps of the arguments must be train.steps of the run. The Trainer's checkpoints are the site's: with resume_from_checkpoint it goes on
-    from the newest one. digest: of the outer state, once the training has ended."""
+    """max_steps of the arguments must be train.steps of the run. The Trainer's checkpoints are the site's: with resume_from_checkpoint
+    it continues from the newest one. digest: of the outer state, once the training has ended."""
 
     def __init__(self, config, settings=None, log=None):
         self._arguments = (config, settings)
