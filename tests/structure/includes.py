@@ -2,6 +2,7 @@
 """The include graph of the C sources: layers, folders and units (docs/architecture.md).
 
 A file includes its own folder, or a folder of an earlier line of LAYERS; kernels <- inner <- outer -> proto, and nothing of tests/.
+A program of deploy/ includes the header that an installation has, atoll.h; deploy/examples/one_site.c the headers of kernels/ and inner/.
 Two folders, or two units of a folder, never include each other. A unit is the files of a folder with one prefix: site.c,
 site_call.c and site_own.h are one. The .c file of a seam may include its implementations, which lie in folders below its own.
 
@@ -9,6 +10,7 @@ site_call.c and site_own.h are one. The .c file of a seam may include its implem
 """
 import os
 import re
+import subprocess
 import sys
 
 import sources
@@ -44,6 +46,7 @@ LAYERS = [
     ["outer/run"],
     ["outer/cmd"],
 ]
+EXAMPLES = {"deploy/examples/one_site.c": ("kernels/", "inner/")}  # what it may include; other files of deploy/: atoll.h
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
 
 
@@ -62,6 +65,16 @@ def includes(root):
                 yield f, name if name in known else beside
             elif "tests/" in name:
                 yield f, name
+
+
+def examples(root):
+    """Includes of deploy/ that it may not have."""
+    listed = subprocess.run(["git", "-C", root, "ls-files", "deploy/*.c", "deploy/*.h"], capture_output=True, text=True).stdout.split()
+    for f in listed:
+        with open(os.path.join(root, f), encoding="utf-8") as source:
+            for name in sources.INCLUDE.findall(source.read()):
+                if name != "atoll.h" and not name.startswith(EXAMPLES.get(f, "/")):
+                    yield f"{f} includes {name}: " + ("only " + " and ".join(EXAMPLES[f]) if f in EXAMPLES else "only atoll.h")
 
 
 def circles(edges):
@@ -112,6 +125,7 @@ def main():
                 wrong.append(f"{file}: the folder {folder} is in no layer; add it to LAYERS of this script and to docs/architecture.md")
         if here in LEVEL and there in LEVEL and LEVEL[there] > LEVEL[here]:
             wrong.append(f"{f} includes {g}: {there} is a later layer than {here}")
+    wrong += examples(root)
     wrong += ["folders that include each other: " + " ".join(c) for c in circles(folders)]
     wrong += ["units that include each other: " + " ".join(c) for c in circles(units)]
     for line in wrong:
