@@ -1,9 +1,10 @@
 #ifndef LINK_H
 #define LINK_H
 /* The seam between site and aggregator: grpc (link_grpc.c: real, mutual TLS 1.3) and sim
- * (link_sim.c: in memory, virtual time, seeded faults). Sites dial the aggregator; the aggregator
- * only answers calls. A site's calls block the calling thread. ERR_LINK means "not delivered, or no
- * answer": the caller waits and repeats the call. Every message may arrive twice.
+ * (outer/sim/link_line.c: virtual time; tests/sim/link_sim.c: with seeded faults). Sites dial the
+ * aggregator; the aggregator only answers calls. A site's calls block the calling thread. ERR_LINK
+ * means "not delivered, or no answer": the caller waits and repeats the call. Every message may
+ * arrive twice.
  */
 #include "outer/link/dial.h"
 #include "outer/link/ledger.h"

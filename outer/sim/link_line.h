@@ -5,9 +5,9 @@
  * and on the aggregator's, which all sites share. An aggregator takes its time to accept a
  * contribution, for all sites at once, and to commit, one round after the other. The bytes that
  * travel are those of a small stand-in for the model; times and counters are of the real fragments'
- * sizes. Beside link_sim, whose server it uses; one thread, the clock's.
+ * sizes. Beside link_server.h, which it calls; one thread, the clock's.
  */
-#include "outer/sim/link_sim.h"
+#include "outer/sim/link_server.h"
 #include "outer/diloco/schedule.h"
 #include "outer/link/line.h"
 

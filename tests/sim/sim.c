@@ -184,7 +184,7 @@ static void site_scrub_check(struct sim_node *n)
     struct scrub_counts c;
     site_scrub_counts(n->site, &c);
     scrub_count(n->sim, &c);
-    if (c.damaged && !n->env.rots)
+    if (c.damaged && !n->rot.rots)
         sim_violate(n->sim, "the scrub of %s calls a whole file damaged", n->name);
 }
 
@@ -483,7 +483,7 @@ void sim_aggregator_task(void *self)
         if (s->finished || a->over)
             continue;
         process_down(s, &a->env);
-        env_sim_restart(&a->env);
+        env_sim_restart(&a->env, &a->rot);
     }
 }
 
@@ -580,7 +580,7 @@ static void calm_task(void *self)
     for (unsigned i = 0; i < SIM_AGGREGATORS_MAX; i++)
         s->aggregator[i].disk = (struct disk_faults){0};
     s->mask_kills = 0;
-    s->aggregator[0].env.loses_journal = 0;
+    s->aggregator[0].rot.loses_journal = 0;
     s->aggregator[0].env.disk.ends_at = 0;
     for (unsigned i = 0; i < SIM_NODES_MAX && i < s->nodes; i++) {
         s->node[i].disk = (struct disk_faults){0};
@@ -641,7 +641,7 @@ static void lean(struct sim *s)
 {
     enum { TURN_MS = 32000, AWAY_MS = 23000 };
     const struct sim_leaning *l = &s->o.leaning;
-    s->aggregator[0].env.loses_journal = l->journal;
+    s->aggregator[0].rot.loses_journal = l->journal;
     for (unsigned i = 0; i < s->o.sites; i++) {
         s->node[i].disk.keys_full = l->full;
         s->node[i].disk.power = l->power;
@@ -737,7 +737,7 @@ void sim_aggregator_make(struct sim *s, unsigned index)
     *a = (struct sim_aggregator){.sim = s, .index = index, .there = true};
     env_sim_open(&a->env, &s->clock, names[index], s->o.seed * 31 + 30 + 1000 * index);
     a->env.mapping = before_commit;
-    a->env.seals =
+    a->rot.seals =
         s->o.masked && rng_below(s->o.seed, RNG_TEST, 303, 2) && !(s->o.leaning.journal > 0);
     a->env.watch_self = a;
     a->server = (struct link_sim_server){.clock = &s->clock,

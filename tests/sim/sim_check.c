@@ -188,7 +188,7 @@ void sim_site_restart(struct sim_node *n)
     struct sim_made *there[SIM_FRAGMENTS_MAX];
     for (unsigned f = 0; f < s->o.fragments; f++)
         there[f] = in_outbox(n, f);
-    env_sim_restart(&n->env);
+    env_sim_restart(&n->env, &n->rot);
     for (unsigned f = 0; f < s->o.fragments; f++) {
         struct sim_made *m = there[f];
         if (!m || in_outbox(n, f) == m)
@@ -340,8 +340,8 @@ static void saw_fetching(void *self, void *site, const struct wire_fetch *m)
         return;
     s->r->snapshots++;
     n->void_books = true;
-    if (s->o.strict && m->round > n->env.rotten)
-        n->env.rotten = m->round; /* the state before it is not here: damaged, the site is as one
+    if (s->o.strict && m->round > n->rot.rotten)
+        n->rot.rotten = m->round; /* the state before it is not here: damaged, the site is as one
                                      whose disk is lost, and I1 does not hold */
 }
 
@@ -705,7 +705,7 @@ static void check_cause(const struct sim_aggregator *a, unsigned f, const struct
     struct sim *s = a->sim;
     bool aborted = manifest_aborted(m), ordered = !digest_zero(&m->ordered_by);
     bool fails = sim_aborts(s, f, m->round), anomalous = s->o.merge == MERGE_EDIT;
-    bool lost = s->o.masked && a->env.seals_rotten > 0;
+    bool lost = s->o.masked && a->rot.seals_rotten > 0;
     if (aborted && !ordered && !fails && lost)
         s->r->seals_lost++;
     else if (aborted && !ordered && !fails && !anomalous)
@@ -1009,7 +1009,7 @@ static void check_archived(struct sim_aggregator *at, unsigned f, uint64_t t)
                  manifest_name(m, s->names, m->sites[i].site));
         data = env_sim_look(&at->env, path, &size);
         d = data ? digest_of(data, size) : (struct digest){0};
-        if (!digest_equal(&d, &m->sites[i].payload) && !at->env.rots)
+        if (!digest_equal(&d, &m->sites[i].payload) && !at->rot.rots)
             sim_violate(s, "%s: %s", path, data ? "other bytes than were accepted" : "missing");
     }
 }
@@ -1021,7 +1021,7 @@ static void check_archive(struct sim *s, struct sim_aggregator *at)
     for (unsigned f = 0; f < s->o.fragments; f++)
         for (uint64_t t = 0; t < at->committed[f] && !s->clock.halted; t++)
             check_archived(at, f, t);
-    bool excused = at->env.disk.failed || at->env.rots || s->o.memory.at;
+    bool excused = at->env.disk.failed || at->rot.rots || s->o.memory.at;
     if (s->r->gaps && !excused)
         sim_violate(s, "%" PRIu64 " committed rounds are not archived", s->r->gaps);
 }

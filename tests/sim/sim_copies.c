@@ -31,7 +31,7 @@ static void second_copy(struct sim *s)
     struct sim_aggregator *from = &s->aggregator[0], *to = &s->aggregator[1];
     sim_aggregator_make(s, 1);
     disk_sim_copy(&to->env.disk, &from->env.disk);
-    to->env.seals_rotten = from->env.seals_rotten;
+    to->rot.seals_rotten = from->rot.seals_rotten;
     memcpy(to->commits, from->commits, sizeof to->commits);
     memcpy(to->committed, from->committed, sizeof to->committed);
     for (unsigned i = 0; i < s->nodes; i++) /* epochs before the copy are of both */

@@ -7,7 +7,8 @@
 #include "outer/config/amend.h"
 #include "outer/diloco/interval.h"
 #include "outer/diloco/stepper.h"
-#include "outer/sim/link_sim.h"
+#include "tests/sim/env_faults.h"
+#include "tests/sim/link_sim.h"
 #include "tests/sim/signer_sim.h"
 #include "tests/sim/sim.h"
 #include "outer/site/site.h"
@@ -52,6 +53,7 @@ struct sim_node { /* a site */
     bool copy;
     char name[12];
     struct env_sim env;
+    struct env_rot rot;
     struct disk_faults disk;
     struct link_sim_faults net;
     struct link_sim link;
@@ -100,6 +102,7 @@ struct sim_aggregator { /* a directory, its processes one after the other, and i
     struct sim *sim;
     unsigned index;
     struct env_sim env;
+    struct env_rot rot;
     struct disk_faults disk;
     struct outer_state replica; /* its process's */
     struct link_sim_server server;

@@ -1,4 +1,4 @@
-#include "outer/sim/link_sim.h"
+#include "tests/sim/link_sim.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,75 +8,8 @@ enum {
     HALF_OPEN_MS = 20000,
     FETCH_ATTEMPTS = 4,
     STORE_MS = 4,
-    VERIFY_MS = 200,
-    STAGE_MS = 300 /* without the lock: docs/protocol.md 3.14 */
+    VERIFY_MS = 200
 };
-
-/* ---- the aggregator's side ---- */
-
-void link_sim_up(struct link_sim_server *s, struct link_service service)
-{
-    s->service = service;
-    s->generation++;
-    s->up = true;
-    s->up_ms = s->clock->now_ms;
-    s->stopped = false;
-    s->committing = false;
-    link_sim_run(s);
-}
-
-void link_sim_down(struct link_sim_server *s)
-{
-    s->up = false;
-    sim_kick(s->clock, s); /* held polls end */
-}
-
-static bool serving(struct link_sim_server *s, uint64_t generation)
-{
-    return s->up && !s->stopped && !s->env->disk.dead && s->generation == generation;
-}
-
-/* As server_work_main: work() under the lock, commit() without it. Only this task ends the process,
- * so it needs no generation. */
-static void stages_run(struct link_sim_server *s)
-{
-    struct clock_sim *c = s->clock;
-    s->committing = false;
-    do {
-        s->wake_ms = s->service.work(s->service.self, &s->stopped);
-        s->watch->worked(s->watch->self);
-        sim_kick(c, s);
-        if (s->committing || sim_chance(c, 0.3))
-            sim_sleep(c, c->now_ms + sim_below(c, STAGE_MS), NULL);
-        s->committing = !s->env->disk.dead && s->service.commit(s->service.self);
-        if (s->committing)
-            sim_sleep(c, c->now_ms + sim_below(c, STAGE_MS), NULL);
-    } while (s->committing && !s->env->disk.dead);
-}
-
-void link_sim_run(struct link_sim_server *s)
-{
-    if (!s->beside)
-        link_sim_work(s);
-    else if (serving(s, s->generation))
-        stages_run(s);
-}
-
-void link_sim_work(struct link_sim_server *s)
-{
-    s->calls++;
-    if (s->beside && serving(s, s->generation)) {
-        s->amidst += s->committing;
-        s->wake_ms = s->clock->now_ms;
-        sim_kick(s->clock, s->env);
-        return;
-    }
-    if (serving(s, s->generation))
-        s->wake_ms = link_service_work(&s->service, &s->stopped);
-    s->watch->worked(s->watch->self);
-    sim_kick(s->clock, s);
-    sim_kick(s->clock, s->env);
-}
 
 /* ---- one message ---- */
 
@@ -114,14 +47,14 @@ static enum err there(struct link_sim *l, uint64_t *generation)
 {
     TRY(travel(l, l->faults->lost));
     *generation = l->server->generation;
-    return serving(l->server, *generation) ? ERR_OK : down();
+    return link_sim_serving(l->server, *generation) ? ERR_OK : down();
 }
 
 /* Back: the work of the call has been done, whatever becomes of its answer. */
 static enum err back(struct link_sim *l, uint64_t generation)
 {
     link_sim_work(l->server);
-    if (!serving(l->server, generation))
+    if (!link_sim_serving(l->server, generation))
         return down(); /* it died in this very call */
     TRY(travel(l, l->faults->lost_answer));
     return l->env->disk.dead ? down() : ERR_OK;
@@ -156,12 +89,12 @@ static bool stream_finish(struct link_sim_server *s, uint64_t generation, void *
     if (answer->outcome != ROUND_PENDING)
         return true;
     sim_sleep(c, c->now_ms + sim_below(c, VERIFY_MS), NULL);
-    if (!serving(s, generation))
+    if (!link_sim_serving(s, generation))
         return false;
     s->service.verify(s->service.self, upload);
     link_sim_work(s); /* it may have died in there */
     sim_sleep(c, c->now_ms + sim_below(c, VERIFY_MS), NULL);
-    if (!serving(s, generation))
+    if (!link_sim_serving(s, generation))
         return false;
     s->service.verified(s->service.self, upload, answer);
     return true;
@@ -183,7 +116,7 @@ static bool stream_chunk(struct link_sim_server *s, uint64_t generation,
     if (answer->outcome != ROUND_PENDING)
         return true;
     sim_sleep(c, c->now_ms + sim_below(c, STORE_MS), NULL);
-    if (!serving(s, generation))
+    if (!link_sim_serving(s, generation))
         return false;
     s->service.stored(s->service.self, p->upload, p->at, p->n,
                       s->service.store(s->service.self, p->upload, p->at, p->data, p->n), answer);
@@ -219,7 +152,7 @@ static void again_run(void *self)
     struct wire_hello_answer hello;
     struct wire_answer answer;
     sim_sleep(s->clock, s->clock->now_ms + a->after_ms, NULL);
-    if (serving(s, a->generation)) {
+    if (link_sim_serving(s, a->generation)) {
         if (a->kind == AGAIN_HELLO) {
             s->service.hello(s->service.self, a->peer, &a->m.hello, &hello);
             s->watch->hello(s->watch->self, a->site, &a->m.hello, &hello);
@@ -300,7 +233,7 @@ static void half_open_run(void *self)
     struct link_sim_server *s = h->server;
     struct wire_answer ignored;
     sim_sleep(s->clock, s->clock->now_ms + sim_below(s->clock, HALF_OPEN_MS), NULL);
-    if (serving(s, h->generation)) {
+    if (link_sim_serving(s, h->generation)) {
         s->service.finish(s->service.self, h->upload, false, &ignored);
         link_sim_work(s);
     }
@@ -327,7 +260,7 @@ static enum err stream(struct link_sim *l, const struct wire_contribution *m,
         size_t n = m->payload_bytes - at < LINK_SIM_CHUNK_BYTES ? m->payload_bytes - at
                                                                 : LINK_SIM_CHUNK_BYTES;
         pause_ms(l, sim_below(s->clock, l->faults->delay_ms + 1));
-        if (!serving(s, generation))
+        if (!link_sim_serving(s, generation))
             return down();
         if (l->env->disk.dead || partitioned(l) ||
             sim_strikes(s->clock, l->faults->cut, "a stream is cut", l->env->name))
@@ -339,7 +272,7 @@ static enum err stream(struct link_sim *l, const struct wire_contribution *m,
         at += n;
         l->counted->payload_up += n;
     }
-    if (!serving(s, generation))
+    if (!link_sim_serving(s, generation))
         return down();
     struct wire_answer ignored;
     bool complete = answer->outcome == ROUND_NONE;
@@ -367,7 +300,7 @@ static enum err call_contribute(struct link_sim *l, const struct wire_contributi
     s->service.offer(s->service.self, l->peer, m, answer, &upload);
     if (answer->outcome == ROUND_RESUME && upload)
         TRY(stream(l, m, payload, generation, upload, answer));
-    if (serving(s, generation))
+    if (link_sim_serving(s, generation))
         s->watch->answered(s->watch->self, l->env->watch_self, m, answer);
     return back(l, generation);
 }
@@ -400,7 +333,7 @@ static enum err call_poll(struct link_sim *l, const struct wire_poll *m, uint32_
         if (!link_service_holds(answer) || s->clock->now_ms >= end)
             break;
         sim_sleep(s->clock, end, s);
-        if (!serving(s, generation) || l->env->disk.dead)
+        if (!link_sim_serving(s, generation) || l->env->disk.dead)
             return down();
     }
     poll_masked(l, m, answer);
@@ -424,7 +357,7 @@ static enum err download(struct link_sim *l, struct wire_fetch *m, uint8_t *out,
         size_t n = c.size_bytes - *have < LINK_SIM_CHUNK_BYTES ? c.size_bytes - *have
                                                                : LINK_SIM_CHUNK_BYTES;
         pause_ms(l, sim_below(s->clock, l->faults->delay_ms + 1));
-        if (!serving(s, generation))
+        if (!link_sim_serving(s, generation))
             return down(); /* with its memory */
         cut = l->env->disk.dead || partitioned(l) ||
               sim_strikes(s->clock, l->faults->cut, "a stream is cut", l->env->name);

@@ -1,0 +1,36 @@
+#ifndef LINK_SIM_H
+#define LINK_SIM_H
+/* The link in memory and in virtual time: calls are delayed, lost, answered into the void,
+ * delivered twice (the second time later), cut in the middle of a stream; a site can be
+ * partitioned, the aggregator can be down. What a connection cannot do does not happen here either:
+ * nothing reaches another process than the one it was sent to. A site's next call goes to the
+ * aggregator that its route names at that moment.
+ */
+#include "outer/sim/link_server.h"
+
+enum {
+    LINK_SIM_CHUNK_BYTES = 1024,
+    LINK_SIM_TIMEOUT_MS = 4000,
+    LINK_SIM_TWICE_MS = 10000 /* the second delivery of a message comes within this */
+};
+
+struct link_sim_faults {
+    double lost, lost_answer, twice, cut; /* chances per message; cut: per chunk */
+    uint64_t delay_ms;                    /* up to this, each way and chunk */
+    uint64_t part_from_ms, part_until_ms; /* partitioned */
+};
+struct link_sim {
+    struct link link; /* first */
+    struct link_sim_server *const *route;
+    struct link_sim_server *server; /* of one call */
+    struct env_sim *env;            /* the site's */
+    const struct link_sim_faults *faults;
+    char peer[192];
+    struct link_counters counters, *counted; /* counted: the link's own, in a call's copy too */
+    unsigned process;                        /* of one call: its caller (clock_sim.h) */
+};
+
+void link_sim_open(struct link_sim *l, struct link_sim_server *const *route, struct env_sim *site,
+                   const struct link_sim_faults *f, const char *run, const char *name);
+
+#endif
