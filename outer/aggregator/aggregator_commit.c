@@ -295,8 +295,9 @@ static enum err commit_sum(struct aggregator *a, unsigned fragment, const struct
 
 /* The contributions of a committed round, and from them what it was encoded as: those very bytes,
  * or they are not those. */
-static enum err remake(const char *const *sites, struct outer_state *m, unsigned fragment,
-                       const struct manifest *manifest, struct maps *maps, struct arena *scratch)
+static enum err encoded_remake(const char *const *sites, struct outer_state *m, unsigned fragment,
+                               const struct manifest *manifest, struct maps *maps,
+                               struct arena *scratch)
 {
     struct aggregate_bytes made;
     for (unsigned i = 0; i < manifest->site_count; i++) {
@@ -323,7 +324,7 @@ enum err aggregator_remake(void *sites, struct outer_state *m, unsigned fragment
 {
     struct arena scratch = arena_make(0);
     struct maps maps = {.count = 0};
-    enum err e = remake(sites, m, fragment, manifest, &maps, &scratch);
+    enum err e = encoded_remake(sites, m, fragment, manifest, &maps, &scratch);
     maps_close(m->env, &maps);
     arena_free(&scratch);
     return e;

@@ -94,7 +94,7 @@ static enum err pins_read(struct aggregator *a)
 
 /* ---- a site's identity, at hello ---- */
 
-static bool refuse(struct wire_hello_answer *answer, const char *why)
+static bool hello_refuse(struct wire_hello_answer *answer, const char *why)
 {
     answer->outcome = ROUND_DENIED;
     snprintf(answer->text, sizeof answer->text, "%s", why);
@@ -116,7 +116,7 @@ static bool pin_put(struct aggregator *a, unsigned site, const struct signer_ide
     struct pin *p = pin_of(a, site), before;
     uint32_t count = identity->count;
     if (!p && count == ROUND_SITES_MAX)
-        return refuse(answer, "as many identity keys are pinned as there may be");
+        return hello_refuse(answer, "as many identity keys are pinned as there may be");
     if (!p)
         p = &identity->pins[identity->count++];
     before = *p;
@@ -143,18 +143,20 @@ static bool site_identify(struct aggregator *a, unsigned site, const struct wire
     char uri[3 * WIRE_NAME_MAX];
     snprintf(uri, sizeof uri, "atoll://%s/site/%s", a->o->run, a->members.names[site]);
     if (!m->identity_bytes)
-        return refuse(answer, "the site shows no identity certificate, and headers are signed: "
-                              "atoll cert renew makes one");
+        return hello_refuse(answer,
+                            "the site shows no identity certificate, and headers are signed: "
+                            "atoll cert renew makes one");
     if (s->ops->certified(s, m->identity, m->identity_bytes, uri, &seen) != ERR_OK)
-        return refuse(answer, err_message());
+        return hello_refuse(answer, err_message());
     if (certificate_revoked(a, &seen.certificate))
-        return refuse(answer, "the site's identity certificate is revoked: atoll cert renew "
-                              "--revoke makes another key");
+        return hello_refuse(answer, "the site's identity certificate is revoked: atoll cert renew "
+                                    "--revoke makes another key");
     const struct pin *p = pin_of(a, site);
     bool same = p && memcmp(&p->identity.key, &seen.key, sizeof seen.key) == 0;
     if (p && !same && !certificate_revoked(a, &p->identity.certificate))
-        return refuse(answer, "another identity key than this site's first one: use that one, or "
-                              "revoke its certificate (atoll cert revoke NAME.identity.pem)");
+        return hello_refuse(answer,
+                            "another identity key than this site's first one: use that one, or "
+                            "revoke its certificate (atoll cert revoke NAME.identity.pem)");
     if (same && digest_equal(&p->identity.certificate, &seen.certificate))
         return true;
     return pin_put(a, site, &seen, answer);

@@ -106,7 +106,7 @@ static void seal_path(const struct aggregator *a, unsigned fragment, char out[AG
 
 static const struct record_form seal_form = {.kind = "seal"};
 
-static enum err refused(const char *what, enum seal_answer answer)
+static enum err seal_error(const char *what, enum seal_answer answer)
 {
     return answer == SEAL_no_memory
                ? err_set(ERR_MEMORY, "no memory for %s", what)
@@ -131,7 +131,7 @@ static enum err seal_make(struct aggregator *a, unsigned fragment)
     if (answer == SEAL_ok)
         return ERR_OK;
     seal_aggregator_close(s);
-    return refused("the seal of a round", answer);
+    return seal_error("the seal of a round", answer);
 }
 
 static struct journal_record seal_record(const struct aggregator *a, unsigned fragment)

@@ -112,7 +112,7 @@ static bool stated_now(const struct aggregator *a, unsigned site)
 }
 
 /* Sites of all rounds in flight. */
-static struct set served(const struct aggregator *a)
+static struct set sites_served(const struct aggregator *a)
 {
     struct set sites = {0};
     for (unsigned i = 0; i < a->members.count; i++)
@@ -121,10 +121,10 @@ static struct set served(const struct aggregator *a)
 }
 
 /* Sites that this setup makes a pair of `site` with. */
-static struct set partners(const struct aggregator *a, unsigned site)
+static struct set pair_partners(const struct aggregator *a, unsigned site)
 {
     const struct masks_setup *m = &masks_of(a)->setup;
-    struct set others = served(a);
+    struct set others = sites_served(a);
     bool all = m->number < 2 || m->added == site;
     for (unsigned i = 0; i < a->members.count; i++)
         set_put(&others, i, set_has(&others, i) && i != site && (all || i == m->added));
@@ -142,7 +142,7 @@ static bool any_unpaired(const struct aggregator *a, const struct set *sites)
 /* Has the site to state its key, or can it find all others'? */
 bool aggregator_masks_setup_wants(const struct aggregator *a, unsigned site)
 {
-    struct set others = partners(a, site);
+    struct set others = pair_partners(a, site);
     if (masks_of(a)->setup.paired[site] >= masks_of(a)->setup.number)
         return !stated_now(a, site) && any_unpaired(a, &others);
     if (!stated_now(a, site))
@@ -153,10 +153,10 @@ bool aggregator_masks_setup_wants(const struct aggregator *a, unsigned site)
     return true;
 }
 
-static const char *unpaired(const struct aggregator *a)
+static const char *site_unpaired(const struct aggregator *a)
 {
     for (unsigned i = 0; i < a->members.count && !MUTANT(ADDED_UNPAIRED); i++) {
-        struct set others = partners(a, i);
+        struct set others = pair_partners(a, i);
         if (set_has(&a->members.roster.members, i) && set_count(&others) &&
             masks_of(a)->setup.paired[i] < masks_of(a)->setup.number)
             return a->members.names[i];
@@ -170,7 +170,7 @@ bool aggregator_masks_unstated(const struct aggregator *a, unsigned fragment, st
     const struct set u = aggregator_masks_announced(a, fragment);
     struct set unstated = {0};
     for (unsigned i = 0; i < a->members.count; i++) {
-        struct set others = partners(a, i);
+        struct set others = pair_partners(a, i);
         set_put(&unstated, i,
                 set_has(&u, i) && set_count(&others) && m->stated[i] < m->number &&
                     m->paired[i] < m->number);
@@ -205,7 +205,7 @@ enum err aggregator_masks_join(struct aggregator *a)
     uint64_t before[ROUND_FRAGMENTS_MAX];
     if (m->number < 2 || m->joins[0] != UINT64_MAX)
         return ERR_OK;
-    if (unpaired(a)) {
+    if (site_unpaired(a)) {
         apart_log(a);
         return ERR_OK;
     }
@@ -236,7 +236,7 @@ const char *aggregator_masks_unpaired(const struct aggregator *a)
     int apart = aggregator_masks_apart(a);
     if (apart >= 0 && !MUTANT(ADDED_UNPAIRED))
         return a->members.names[apart];
-    return unpaired(a);
+    return site_unpaired(a);
 }
 
 void aggregator_masks_hello(struct aggregator *a, unsigned site, const struct wire_hello *m)
@@ -256,7 +256,7 @@ static void setup_list(const struct aggregator *a, uint32_t first, struct wire_m
     struct bytes_writer w = bytes_writer(answer->body, sizeof answer->body);
     unsigned sites = a->members.count;
     bytes_put_u32(&w, sites);
-    const struct set in = served(a);
+    const struct set in = sites_served(a);
     seal_set_write(&w, &in, sites);
     bytes_put_u32(&w, masks_of(a)->setup.added);
     bytes_put_u32(&w, a->core.fragments);

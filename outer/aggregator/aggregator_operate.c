@@ -85,7 +85,7 @@ static enum err act_journal(struct aggregator *a, const char *peer, const struct
 }
 
 /* The round in flight is closed with an empty set: at the next work(). */
-static void order(struct aggregator *a, const struct journal_record *r)
+static void round_order(struct aggregator *a, const struct journal_record *r)
 {
     struct aggregator_fragment *f = &a->fragment[r->fragment];
     struct round_event e = {
@@ -102,7 +102,7 @@ void aggregator_order_restore(struct aggregator *a, const struct journal_record 
 {
     if ((r->act == WIRE_ABORT || r->act == WIRE_ROLLBACK) &&
         r->round == a->core.f[r->fragment].round)
-        order(a, r);
+        round_order(a, r);
 }
 
 static bool any_accepted(const struct aggregator *a, unsigned fragment)
@@ -171,7 +171,7 @@ static enum err operate_close(struct aggregator *a, const char *peer, const stru
                        m->round);
     else if (m->act == WIRE_ABORT || rollback_may(a, m, answer)) {
         TRY(act_journal(a, peer, m, 0, &r));
-        order(a, &r);
+        round_order(a, &r);
         if (m->act == WIRE_ABORT)
             aggregator_say(answer, ROUND_CURRENT, "round %" PRIu64 " of fragment %u is aborted",
                            m->round, m->fragment);
@@ -202,8 +202,8 @@ static enum err operate_quarantine(struct aggregator *a, const char *peer,
     return ERR_OK;
 }
 
-static enum err operate(struct aggregator *a, const char *peer, const struct wire_operate *m,
-                        struct wire_answer *answer)
+static enum err act_answer(struct aggregator *a, const char *peer, const struct wire_operate *m,
+                           struct wire_answer *answer)
 {
     if (m->act == WIRE_ABORT || m->act == WIRE_ROLLBACK)
         return operate_close(a, peer, m, answer);
@@ -265,7 +265,7 @@ void aggregator_operate(void *self, const char *peer, const struct wire_operate 
              (m->fragment >= a->core.fragments || !aggregator_serves(a, m->fragment)))
         aggregator_say(answer, ROUND_INVALID, "fragment %u is not of this aggregator", m->fragment);
     else
-        e = of ? of->organ->operate(of->self, peer, m, answer) : operate(a, peer, m, answer);
+        e = of ? of->organ->operate(of->self, peer, m, answer) : act_answer(a, peer, m, answer);
     if (e == ERR_OK)
         e = journal_shorten(a);
     if (e != ERR_OK)

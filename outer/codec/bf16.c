@@ -4,7 +4,7 @@
 #include <string.h>
 #include "outer/codec/codec_work.h"
 
-static const char *wrong(const uint8_t *block)
+static const char *bf16_block_wrong(const uint8_t *block)
 {
     uint32_t bad = 0;
     for (size_t i = 0; i < DEV_BLOCK; i++) {
@@ -19,6 +19,6 @@ const struct codec bf16_codec = {
     .name = "bf16",
     .kind = CODEC_BF16,
     .full_precision = true,
-    .dense = &(const struct codec_dense){DEV_BF16, wrong},
+    .dense = &(const struct codec_dense){DEV_BF16, bf16_block_wrong},
     CODEC_GATHERED,
 };

@@ -42,7 +42,7 @@ static double code_rms(uint8_t code)
 }
 
 /* Largest first. */
-static int larger(const void *x, const void *y)
+static int norm_larger(const void *x, const void *y)
 {
     const struct norm *a = x, *b = y;
     if (a->sum != b->sum)
@@ -56,7 +56,7 @@ static size_t chunk_blocks(size_t blocks, size_t chunk)
 }
 
 /* The grid, but 0 in blocks that are not of the round's set. */
-static enum err choose(uint8_t *sent, const uint8_t *grid, size_t count)
+static enum err blocks_choose(uint8_t *sent, const uint8_t *grid, size_t count)
 {
     struct arena a = arena_make(0);
     size_t blocks = codec_blocks(count);
@@ -67,7 +67,7 @@ static enum err choose(uint8_t *sent, const uint8_t *grid, size_t count)
         for (size_t b = 0; b < chunk_blocks(blocks, c); b++)
             norm[c].sum += code_rms(grid[c * BLOCKS + b]);
     }
-    qsort(norm, chunks_of(count), sizeof *norm, larger);
+    qsort(norm, chunks_of(count), sizeof *norm, norm_larger);
     memset(sent, 0, blocks);
     for (size_t i = 0; i < chosen_of(count); i++) {
         size_t c = norm[i].chunk;
@@ -92,8 +92,8 @@ static void add_unsent(struct codec_work *w, float *p, const float *z, const uin
 
 /* Block codes of what the next round is expected to have: z - carried, and z once more where
  * nothing is sent. */
-static enum err expect(const struct codec_call *call, uint8_t *expected, const float *z,
-                       const float *carried, const uint8_t *sent)
+static enum err codes_expect(const struct codec_call *call, uint8_t *expected, const float *z,
+                             const float *carried, const uint8_t *sent)
 {
     struct codec_work *w = call->work;
     float *p = w->values;
@@ -117,8 +117,8 @@ static enum err encode_chosen(const struct codec *c, const struct codec_call *ca
     uint8_t *sent, *expected;
     TRY_ALLOC(sent = arena_alloc(scratch, blocks));
     TRY_ALLOC(expected = arena_alloc(scratch, blocks));
-    TRY(choose(sent, call->grid, call->count));
-    TRY(expect(call, expected, z, call->carries ? residual : NULL, sent));
+    TRY(blocks_choose(sent, call->grid, call->count));
+    TRY(codes_expect(call, expected, z, call->carries ? residual : NULL, sent));
     chosen.grid = sent;
     TRY(codec_dense_encode(c, &chosen, payload, size_bytes, residual, z));
     for (size_t b = 0; b < blocks; b++) { /* no code: nothing is expected; or beyond what f32 has */
@@ -128,8 +128,8 @@ static enum err encode_chosen(const struct codec *c, const struct codec_call *ca
     return ERR_OK;
 }
 
-static enum err encode(const struct codec *c, const struct codec_call *call, uint8_t *payload,
-                       size_t *size_bytes, float *residual, const float *z)
+static enum err csc_encode(const struct codec *c, const struct codec_call *call, uint8_t *payload,
+                           size_t *size_bytes, float *residual, const float *z)
 {
     struct arena scratch = arena_make(0);
     enum err e = encode_chosen(c, call, payload, size_bytes, residual, z, &scratch);
@@ -143,7 +143,7 @@ static enum err check_set(const struct codec_call *call, const uint8_t *present)
     struct arena scratch = arena_make(0);
     size_t blocks = codec_blocks(call->count);
     uint8_t *sent = arena_alloc(&scratch, blocks);
-    enum err e = sent ? choose(sent, call->grid, call->count)
+    enum err e = sent ? blocks_choose(sent, call->grid, call->count)
                       : err_set(ERR_MEMORY, "codec: %zu bytes wanted", blocks);
     for (size_t b = 0; e == ERR_OK && b < blocks; b++)
         if (codec_is_present(present, b) && !sent[b])
@@ -153,8 +153,8 @@ static enum err check_set(const struct codec_call *call, const uint8_t *present)
     return e;
 }
 
-static enum err check(const struct codec *c, const struct codec_call *call, double *squares,
-                      const uint8_t *payload, size_t size_bytes)
+static enum err csc_check(const struct codec *c, const struct codec_call *call, double *squares,
+                          const uint8_t *payload, size_t size_bytes)
 {
     TRY(codec_dense_check(c, call, squares, payload, size_bytes));
     if (call->grid)
@@ -193,7 +193,7 @@ static size_t aggregate_max(const struct codec *c, size_t count, unsigned sites)
     return head + (blocks ? all / blocks * blocks_max(count) : 0);
 }
 
-static const char *wrong(const uint8_t *block)
+static const char *csc_block_wrong(const uint8_t *block)
 {
     return int4_codec.dense->wrong(block);
 }
@@ -204,12 +204,12 @@ const struct codec csc_codec = {
     .summable = true,
     .momentum_in_residual = true,
     .q_max = 7,
-    .dense = &(const struct codec_dense){DEV_INT4, wrong},
+    .dense = &(const struct codec_dense){DEV_INT4, csc_block_wrong},
     .state_bytes = codec_no_state,
     .payload_max = payload_max,
     .aggregate_max = aggregate_max,
-    .encode = encode,
-    .check = check,
+    .encode = csc_encode,
+    .check = csc_check,
     .aggregate = codec_grid_aggregate,
     .mean = codec_grid_mean,
     .decode = codec_grid_decode,

@@ -9,7 +9,7 @@
 #include <string.h>
 #include "outer/codec/codec_work.h"
 
-static const char *wrong(const uint8_t *in)
+static const char *e3m0_block_wrong(const uint8_t *in)
 {
     uint32_t scale;
     uint8_t top = 0, minus = 0;
@@ -30,6 +30,6 @@ static const char *wrong(const uint8_t *in)
 const struct codec e3m0_codec = {
     .name = "e3m0",
     .kind = CODEC_E3M0,
-    .dense = &(const struct codec_dense){DEV_E3M0, wrong},
+    .dense = &(const struct codec_dense){DEV_E3M0, e3m0_block_wrong},
     CODEC_GATHERED,
 };

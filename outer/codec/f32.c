@@ -3,7 +3,7 @@
 #include <string.h>
 #include "outer/codec/codec_work.h"
 
-static const char *wrong(const uint8_t *block)
+static const char *f32_block_wrong(const uint8_t *block)
 {
     uint32_t bad = 0;
     for (size_t i = 0; i < DEV_BLOCK; i++) {
@@ -18,6 +18,6 @@ const struct codec f32_codec = {
     .name = "f32",
     .kind = CODEC_F32,
     .full_precision = true,
-    .dense = &(const struct codec_dense){DEV_F32, wrong},
+    .dense = &(const struct codec_dense){DEV_F32, f32_block_wrong},
     CODEC_GATHERED,
 };

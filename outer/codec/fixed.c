@@ -82,8 +82,8 @@ static void out_close(struct codec_out *o, const uint8_t *present, size_t blocks
     }
 }
 
-static enum err encode(const struct codec *c, const struct codec_call *call, uint8_t *payload,
-                       size_t *size_bytes, float *residual, const float *z)
+static enum err fixed_encode(const struct codec *c, const struct codec_call *call, uint8_t *payload,
+                             size_t *size_bytes, float *residual, const float *z)
 {
     struct codec_work *w = call->work;
     size_t count = call->count, blocks = codec_blocks(count), piece = piece_of(w);
@@ -120,7 +120,7 @@ static bool block_read(int64_t q[DEV_BLOCK], const uint8_t *block, unsigned bits
     return over >= 0;
 }
 
-static const char *wrong(const uint8_t *block)
+static const char *fixed_block_wrong(const uint8_t *block)
 {
     int64_t q[DEV_BLOCK], any = 0;
     if (!block_read(q, block, BITS, 1))
@@ -174,8 +174,8 @@ static double block_squares(const uint8_t *block)
     return (double)sum * (double)STEP * (double)STEP;
 }
 
-static enum err check(const struct codec *c, const struct codec_call *call, double *squares,
-                      const uint8_t *payload, size_t size_bytes)
+static enum err fixed_check(const struct codec *c, const struct codec_call *call, double *squares,
+                            const uint8_t *payload, size_t size_bytes)
 {
     TRY(codec_dense_check_size(c, payload, size_bytes, call->count));
     struct codec_in in = codec_dense_in(c, payload, call->count);
@@ -183,7 +183,7 @@ static enum err check(const struct codec *c, const struct codec_call *call, doub
     for (size_t b = 0; b < codec_blocks(call->count); b++) {
         double sent = 0, claimed = codec_code_squares(payload[b]);
         const uint8_t *block = in_next(&in);
-        const char *bad = block ? wrong(block) : NULL;
+        const char *bad = block ? fixed_block_wrong(block) : NULL;
         if (bad)
             return err_set(ERR_PROTO, "encoded values: %s, block %zu", bad, b);
         if (block && squares)
@@ -230,8 +230,9 @@ static void part_sum(const struct codec_out *to, const struct codec *c,
     }
 }
 
-static enum err aggregate(const struct codec *c, const struct codec_call *call, uint8_t *to,
-                          size_t *size_bytes, const struct codec_payload *payloads, unsigned n)
+static enum err fixed_aggregate(const struct codec *c, const struct codec_call *call, uint8_t *to,
+                                size_t *size_bytes, const struct codec_payload *payloads,
+                                unsigned n)
 {
     ASSERT(n >= 1 && n <= CODEC_SITES_MAX);
     size_t count = call->count, blocks = codec_blocks(count), bits = codec_present_bytes(blocks);
@@ -256,7 +257,7 @@ static enum err aggregate(const struct codec *c, const struct codec_call *call, 
  * first rounding never ends in the middle m of two f32, where it could turn the second one. m has
  * 25 bits, m * divisor 49, the sum fewer: where they differ, then by 2^-49 of m * divisor or more,
  * and the first rounding moves the quotient by 2^-53. */
-static inline float quotient(int64_t sum, double divisor)
+static inline float sum_quotient(int64_t sum, double divisor)
 {
     return (float)((double)sum * (double)STEP / divisor);
 }
@@ -279,7 +280,7 @@ static bool part_values(float *x, const struct sums *s, const struct part *p)
         if (block)
             good = block_read(q, block, s->bits, s->n) && good;
         for (size_t i = 0; i < DEV_BLOCK; i++)
-            x[b * DEV_BLOCK + i] = quotient(q[i], s->divisor);
+            x[b * DEV_BLOCK + i] = sum_quotient(q[i], s->divisor);
     }
     return good;
 }
@@ -307,8 +308,8 @@ static enum err values_read(struct codec_work *w, float *z, struct sums *s, size
     return dev_sync(w->d);
 }
 
-static enum err mean(const struct codec *c, const struct codec_call *call, float *out,
-                     uint8_t *next_grid, const struct codec_aggregate *a)
+static enum err fixed_mean(const struct codec *c, const struct codec_call *call, float *out,
+                           uint8_t *next_grid, const struct codec_aggregate *a)
 {
     size_t blocks = codec_blocks(call->count), rest;
     size_t codes = codec_grid_code_bytes(a->n) * blocks, head = codes + codec_present_bytes(blocks);
@@ -327,8 +328,8 @@ static enum err mean(const struct codec *c, const struct codec_call *call, float
     return codec_grid_mean_codes(next_grid, a->data, a->n, blocks); /* last: may be grid */
 }
 
-static enum err decode(const struct codec *c, const struct codec_call *call, float *z,
-                       const uint8_t *payload, size_t size_bytes)
+static enum err fixed_decode(const struct codec *c, const struct codec_call *call, float *z,
+                             const uint8_t *payload, size_t size_bytes)
 {
     (void)size_bytes;
     struct sums s = {codec_dense_in(c, payload, call->count), codec_grid_bits(c, 1), 1, 1};
@@ -344,13 +345,13 @@ const struct codec fixed_codec = {
     .summable = true,
     .full_precision = true,
     .q_max = Q_MAX,
-    .dense = &(const struct codec_dense){DEV_FORMS, wrong},
+    .dense = &(const struct codec_dense){DEV_FORMS, fixed_block_wrong},
     .state_bytes = codec_no_state,
     .payload_max = codec_dense_max,
     .aggregate_max = codec_grid_max,
-    .encode = encode,
-    .check = check,
-    .aggregate = aggregate,
-    .mean = mean,
-    .decode = decode,
+    .encode = fixed_encode,
+    .check = fixed_check,
+    .aggregate = fixed_aggregate,
+    .mean = fixed_mean,
+    .decode = fixed_decode,
 };

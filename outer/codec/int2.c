@@ -5,7 +5,7 @@
  * the payload a stream that pack and unpack of every device know. */
 #include "outer/codec/codec_work.h"
 
-static const char *wrong(const uint8_t *block)
+static const char *int2_block_wrong(const uint8_t *block)
 {
     unsigned bad = 0;
     for (size_t i = 0; i < DEV_BLOCK / 4; i++) {
@@ -19,6 +19,6 @@ const struct codec int2_codec = {
     .name = "int2",
     .kind = CODEC_INT2,
     .q_max = 1,
-    .dense = &(const struct codec_dense){DEV_INT2, wrong},
+    .dense = &(const struct codec_dense){DEV_INT2, int2_block_wrong},
     CODEC_SUMMABLE,
 };

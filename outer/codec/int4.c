@@ -4,7 +4,7 @@
  * aggregate of 4 sites takes 6 bits. */
 #include "outer/codec/codec_work.h"
 
-static const char *wrong(const uint8_t *block)
+static const char *int4_block_wrong(const uint8_t *block)
 {
     unsigned bad = 0;
     for (size_t i = 0; i < DEV_BLOCK / 2; i++) {
@@ -18,6 +18,6 @@ const struct codec int4_codec = {
     .name = "int4",
     .kind = CODEC_INT4,
     .q_max = 7,
-    .dense = &(const struct codec_dense){DEV_INT4, wrong},
+    .dense = &(const struct codec_dense){DEV_INT4, int4_block_wrong},
     CODEC_SUMMABLE,
 };

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "outer/codec/codec_work.h"
 
-static const char *wrong(const uint8_t *block)
+static const char *int8_block_wrong(const uint8_t *block)
 {
     return memchr(block, 255, DEV_BLOCK) ? "an integer above 127" : NULL;
 }
@@ -14,6 +14,6 @@ const struct codec int8_codec = {
     .name = "int8",
     .kind = CODEC_INT8,
     .q_max = 127,
-    .dense = &(const struct codec_dense){DEV_INT8, wrong},
+    .dense = &(const struct codec_dense){DEV_INT8, int8_block_wrong},
     CODEC_SUMMABLE,
 };

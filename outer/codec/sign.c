@@ -17,7 +17,7 @@
 
 enum { BLOCK_BYTES = DEV_BLOCK / 8 };
 
-static const char *wrong(const uint8_t *block)
+static const char *sign_block_wrong(const uint8_t *block)
 {
     (void)block;
     return NULL; /* any bits are signs */
@@ -39,8 +39,8 @@ static size_t aggregate_max(const struct codec *c, size_t count, unsigned sites)
            codec_present_bytes(blocks);
 }
 
-static enum err aggregate(const struct codec *c, const struct codec_call *call, uint8_t *out,
-                          size_t *size_bytes, const struct codec_payload *payloads, unsigned n)
+static enum err sign_aggregate(const struct codec *c, const struct codec_call *call, uint8_t *out,
+                               size_t *size_bytes, const struct codec_payload *payloads, unsigned n)
 {
     ASSERT(n >= 1 && n <= CODEC_SITES_MAX);
     struct codec_work *w = call->work;
@@ -73,8 +73,8 @@ static enum err aggregate(const struct codec *c, const struct codec_call *call, 
 }
 
 /* Sums of presence, as they must be: at most n, and 0 where no block is. */
-static enum err presence(uint16_t *m, const uint8_t *sums, const uint8_t *present, size_t first,
-                         size_t blocks, unsigned n)
+static enum err presence_read(uint16_t *m, const uint8_t *sums, const uint8_t *present,
+                              size_t first, size_t blocks, unsigned n)
 {
     for (size_t b = 0; b < blocks; b++) {
         uint32_t sum = 0;
@@ -88,8 +88,8 @@ static enum err presence(uint16_t *m, const uint8_t *sums, const uint8_t *presen
     return ERR_OK;
 }
 
-static enum err mean(const struct codec *c, const struct codec_call *call, float *out,
-                     uint8_t *next_grid, const struct codec_aggregate *a)
+static enum err sign_mean(const struct codec *c, const struct codec_call *call, float *out,
+                          uint8_t *next_grid, const struct codec_aggregate *a)
 {
     struct codec_work *w = call->work;
     bool over;
@@ -107,7 +107,8 @@ static enum err mean(const struct codec *c, const struct codec_call *call, float
     w->d->ops->zero(w->d, w->over, sizeof *w->over);
     for (size_t at = 0; at < count; at += w->piece) {
         size_t values = count - at < w->piece ? count - at : w->piece, first = codec_blocks(at);
-        TRY(presence(w->signs_host, a->data + sums, present, first, codec_blocks(values), a->n));
+        TRY(presence_read(w->signs_host, a->data + sums, present, first, codec_blocks(values),
+                          a->n));
         s.grid = call->grid + first;
         codec_grid_values(c, w, out + at, &in, &s, values);
     }
@@ -117,8 +118,8 @@ static enum err mean(const struct codec *c, const struct codec_call *call, float
     return codec_grid_mean_codes(next_grid, a->data, a->n, blocks); /* last: may be grid */
 }
 
-static enum err decode(const struct codec *c, const struct codec_call *call, float *z,
-                       const uint8_t *payload, size_t size_bytes)
+static enum err sign_decode(const struct codec *c, const struct codec_call *call, float *z,
+                            const uint8_t *payload, size_t size_bytes)
 {
     (void)size_bytes;
     struct codec_work *w = call->work;
@@ -142,13 +143,13 @@ const struct codec sign_codec = {
     .momentum_in_residual = true,
     .q_max = 1,
     .slack = 0x1p-25f,
-    .dense = &(const struct codec_dense){DEV_SIGN, wrong},
+    .dense = &(const struct codec_dense){DEV_SIGN, sign_block_wrong},
     .state_bytes = codec_no_state,
     .payload_max = codec_dense_max,
     .aggregate_max = aggregate_max,
     .encode = codec_dense_encode,
     .check = codec_dense_check,
-    .aggregate = aggregate,
-    .mean = mean,
-    .decode = decode,
+    .aggregate = sign_aggregate,
+    .mean = sign_mean,
+    .decode = sign_decode,
 };

@@ -53,7 +53,7 @@ struct bits_in {
 };
 
 /* 57 bits from here on at least; past the end they are zeros, and `at` says so. */
-static uint64_t look(const struct bits_in *b)
+static uint64_t bits_look(const struct bits_in *b)
 {
     uint64_t word = 0;
     size_t byte = b->at / 8;
@@ -64,9 +64,9 @@ static uint64_t look(const struct bits_in *b)
     return word >> b->at % 8;
 }
 
-static uint32_t take(struct bits_in *b, unsigned n)
+static uint32_t bits_take(struct bits_in *b, unsigned n)
 {
-    uint32_t value = (uint32_t)(look(b) & ((1u << n) - 1));
+    uint32_t value = (uint32_t)(bits_look(b) & ((1u << n) - 1));
     b->at += n;
     return value;
 }
@@ -86,12 +86,12 @@ static size_t take_index(struct bits_in *b, size_t next, size_t n)
     enum { RUN = 48 };
     size_t ones = 0, run = RUN;
     while (run == RUN && ones <= CHUNK / 32) {
-        run = (size_t)__builtin_ctzll(~look(b) | 1ull << RUN);
+        run = (size_t)__builtin_ctzll(~bits_look(b) | 1ull << RUN);
         ones += run;
         b->at += run;
     }
     b->at++;
-    size_t index = next + (ones << RICE) + take(b, RICE);
+    size_t index = next + (ones << RICE) + bits_take(b, RICE);
     return index < n ? index : n;
 }
 
@@ -117,14 +117,14 @@ static void chunk_write(struct bits_out *out, const struct dev_chunk *c, size_t 
 static const char *chunk_read(struct dev_chunk *c, struct bits_in *in, size_t n)
 {
     size_t k = n / SHARE;
-    c->upper = (uint16_t)take(in, CODE_BITS);
+    c->upper = (uint16_t)bits_take(in, CODE_BITS);
     if (!c->upper)
         return NULL;
-    c->less = (uint16_t)take(in, LESS_BITS);
+    c->less = (uint16_t)bits_take(in, LESS_BITS);
     if (c->less != CHUNK_NO_LOWER && 2 * c->less >= c->upper)
         return "a magnitude out of range";
     for (size_t i = 0; i < k; i++) {
-        uint32_t two = take(in, 2);
+        uint32_t two = bits_take(in, 2);
         if (two == 2 && c->less == CHUNK_NO_LOWER)
             return "-0";
         c->value[i] = (uint16_t)(two * CHUNK);
@@ -200,8 +200,8 @@ static enum err piece_put(struct codec_work *w, struct stream *s, const struct d
     return ERR_OK;
 }
 
-static enum err encode(const struct codec *c, const struct codec_call *call, uint8_t *payload,
-                       size_t *size_bytes, float *residual, const float *z)
+static enum err topk_encode(const struct codec *c, const struct codec_call *call, uint8_t *payload,
+                            size_t *size_bytes, float *residual, const float *z)
 {
     (void)c;
     struct codec_work *w = call->work;
@@ -230,8 +230,8 @@ static double chunk_squares(const struct dev_chunk *chunk, size_t n)
     return sum;
 }
 
-static enum err check(const struct codec *c, const struct codec_call *call, double *squares,
-                      const uint8_t *payload, size_t size_bytes)
+static enum err topk_check(const struct codec *c, const struct codec_call *call, double *squares,
+                           const uint8_t *payload, size_t size_bytes)
 {
     (void)c;
     size_t count = call->count;
@@ -274,8 +274,8 @@ static void sum_piece(struct codec_work *w, float *z, struct bits_in *in, unsign
         add_values(w, z, &in[i], values);
 }
 
-static enum err mean(const struct codec *c, const struct codec_call *call, float *out,
-                     uint8_t *next_grid, const struct codec_aggregate *a)
+static enum err topk_mean(const struct codec *c, const struct codec_call *call, float *out,
+                          uint8_t *next_grid, const struct codec_aggregate *a)
 {
     struct codec_work *w = call->work;
     struct codec_payload payloads[CODEC_SITES_MAX];
@@ -294,8 +294,8 @@ static enum err mean(const struct codec *c, const struct codec_call *call, float
     return dev_sync(w->d);
 }
 
-static enum err decode(const struct codec *c, const struct codec_call *call, float *z,
-                       const uint8_t *payload, size_t size_bytes)
+static enum err topk_decode(const struct codec *c, const struct codec_call *call, float *z,
+                            const uint8_t *payload, size_t size_bytes)
 {
     (void)c;
     struct codec_work *w = call->work;
@@ -313,9 +313,9 @@ const struct codec topk_codec = {
     .state_bytes = codec_no_state,
     .payload_max = payload_max,
     .aggregate_max = codec_gather_max,
-    .encode = encode,
-    .check = check,
+    .encode = topk_encode,
+    .check = topk_check,
     .aggregate = codec_gather_aggregate,
-    .mean = mean,
-    .decode = decode,
+    .mean = topk_mean,
+    .decode = topk_decode,
 };

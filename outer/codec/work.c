@@ -153,7 +153,7 @@ static unsigned usual_code(const uint8_t *codes, size_t blocks)
 }
 
 /* The value that makes up 15/16 of its block's sum of squares; DEV_BLOCK: there is none. */
-static size_t alone(const float *z)
+static size_t value_dominant(const float *z)
 {
     double sum = 0, most = 0;
     size_t at = 0;
@@ -176,7 +176,7 @@ size_t codec_spike(struct codec_work *w, const uint8_t *codes, const float *z, s
         if (codes[b] <= limit)
             continue;
         const float *block = floats_seen(w, z + b * DEV_BLOCK, DEV_BLOCK);
-        size_t i = alone(block);
+        size_t i = value_dominant(block);
         if (i == DEV_BLOCK)
             continue;
         *value = block[i];

@@ -18,7 +18,7 @@ static bool in_block(const struct tensor *t, int last)
     return t->layer >= 0 && t->layer < last;
 }
 
-static unsigned smallest(const size_t *elements, unsigned count)
+static unsigned part_smallest(const size_t *elements, unsigned count)
 {
     unsigned best = 0;
     for (unsigned p = 1; p < count; p++)
@@ -28,7 +28,7 @@ static unsigned smallest(const size_t *elements, unsigned count)
 
 /* Tensors without a home: the largest first, each to the part that is smallest then, ties to the
  * lower number: at most 4/3 of the best possible maximum (Graham 1969, LPT). */
-static void balance(unsigned *home, const struct table *t, unsigned count)
+static void tensors_balance(unsigned *home, const struct table *t, unsigned count)
 {
     size_t elements[ROUND_FRAGMENTS_MAX] = {0};
     for (size_t i = 0; i < t->count; i++)
@@ -41,7 +41,7 @@ static void balance(unsigned *home, const struct table *t, unsigned count)
                 best = i;
         if (best == t->count)
             return;
-        home[best] = smallest(elements, count);
+        home[best] = part_smallest(elements, count);
         elements[home[best]] += table_span(t, best);
     }
 }
@@ -55,7 +55,7 @@ static unsigned slice_of(const struct fragment_plan *p, int layer)
 }
 
 /* The part that the plan names for a tensor; p->count: none, it is balanced. */
-static unsigned named(const struct fragment_plan *p, const struct tensor *t, int last)
+static unsigned part_named(const struct fragment_plan *p, const struct tensor *t, int last)
 {
     if (p->kind == FRAGMENT_SLICES)
         return slice_of(p, t->layer);
@@ -86,8 +86,8 @@ static enum err cut_by_tensor(struct fragments *out, const struct table *t,
     int last = last_layer(t);
     TRY_ALLOC(home = arena_array(perm, t->count, sizeof *home));
     for (size_t i = 0; i < t->count; i++)
-        home[i] = named(p, &t->tensors[i], last);
-    balance(home, t, p->count);
+        home[i] = part_named(p, &t->tensors[i], last);
+    tensors_balance(home, t, p->count);
     for (unsigned k = 0; k < p->count; k++) {
         struct fragment *f = &out->f[k];
         TRY_ALLOC(f->ranges = arena_array(perm, t->count, sizeof *f->ranges));

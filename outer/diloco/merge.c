@@ -69,8 +69,8 @@ static enum err lengths_set(const struct codec_call *call, float *mean, const do
     return dev_sync(d);
 }
 
-static enum err radial(const struct codec *c, const struct codec_call *call, float *mean,
-                       const struct merge_input *in, struct arena *scratch)
+static enum err merge_radial(const struct codec *c, const struct codec_call *call, float *mean,
+                             const struct merge_input *in, struct arena *scratch)
 {
     struct dev *d = codec_device(call->work);
     struct codec_payload payloads[CODEC_SITES_MAX];
@@ -93,8 +93,8 @@ static enum err radial(const struct codec *c, const struct codec_call *call, flo
 
 /* The mean once more, with each contribution times its factor: f32 additions in site order, as
  * codec_gather_mean has them. */
-static enum err scaled(const struct codec *c, const struct codec_call *call, float *mean,
-                       const struct merge_input *in)
+static enum err merge_scaled(const struct codec *c, const struct codec_call *call, float *mean,
+                             const struct merge_input *in)
 {
     struct dev *d = codec_device(call->work);
     struct codec_payload payloads[CODEC_SITES_MAX];
@@ -127,13 +127,13 @@ enum err merge_apply(enum merge_kind kind, const struct codec *c, const struct c
     if (in->factors && c->summable)
         return err_set(ERR_PROTO, "factors for contributions of which only the sum is there");
     if (in->factors)
-        TRY(scaled(c, call, mean, in));
+        TRY(merge_scaled(c, call, mean, in));
     if (kind == MERGE_EDIT && in->length_max > 0 && !MUTANT(LENGTH_UNBOUND))
         return length_bound(call, mean, in->length_max);
     if (kind != MERGE_RADIAL)
         return ERR_OK;
     ASSERT(!c->summable && call->view && in->values);
-    enum err e = radial(c, call, mean, in, &scratch);
+    enum err e = merge_radial(c, call, mean, in, &scratch);
     arena_free(&scratch);
     return e;
 }

@@ -40,7 +40,8 @@ void metrics_behind(struct outer_metrics_state *g, double behind)
 }
 
 /* Every stride-th value of each. */
-static double dot(const float *x, size_t x_stride, const float *y, size_t y_stride, size_t n)
+static double samples_dot(const float *x, size_t x_stride, const float *y, size_t y_stride,
+                          size_t n)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
@@ -48,20 +49,20 @@ static double dot(const float *x, size_t x_stride, const float *y, size_t y_stri
     return sum;
 }
 
-static double cosine(const struct outer_metrics_state *g, const float *mean, double mean2,
-                     const float *sample)
+static double samples_cosine(const struct outer_metrics_state *g, const float *mean, double mean2,
+                             const float *sample)
 {
-    double length2 = mean2 * dot(sample, 1, sample, 1, g->count);
-    return length2 > 0 ? dot(mean, 1, sample, 1, g->count) / sqrt(length2) : NAN;
+    double length2 = mean2 * samples_dot(sample, 1, sample, 1, g->count);
+    return length2 > 0 ? samples_dot(mean, 1, sample, 1, g->count) / sqrt(length2) : NAN;
 }
 
 void metrics_round(struct outer_metrics_state *g, uint64_t round, const float *mean,
                    const float *momentum, double mu)
 {
     size_t n = g->count, s = g->stride;
-    double mean2 = dot(mean, 1, mean, 1, n);
-    double along = momentum ? dot(momentum, s, mean, 1, n) : 0;
-    double buf2 = momentum ? dot(momentum, s, momentum, s, n) : 0;
+    double mean2 = samples_dot(mean, 1, mean, 1, n);
+    double along = momentum ? samples_dot(momentum, s, mean, 1, n) : 0;
+    double buf2 = momentum ? samples_dot(momentum, s, momentum, s, n) : 0;
     double c = mean2 > 0 ? along / mean2 : NAN;
     g->reading = (struct outer_metrics){.gain = 1 + mu + mu * mu * c,
                                         .aligned = c,
@@ -72,9 +73,9 @@ void metrics_round(struct outer_metrics_state *g, uint64_t round, const float *m
     if (isnan(c)) /* fmax takes the other one */
         g->reading.transverse = NAN;
     if (round && g->last_round == round) /* of the round before, + 1 */
-        g->reading.rho = cosine(g, mean, mean2, g->last);
+        g->reading.rho = samples_cosine(g, mean, mean2, g->last);
     if (g->own_round == round + 1) {
-        g->reading.agreement = cosine(g, mean, mean2, g->own);
+        g->reading.agreement = samples_cosine(g, mean, mean2, g->own);
         g->reading.behind = g->own_behind;
     }
     for (size_t i = 0; i < n; i++)

@@ -2,7 +2,7 @@
 #include <math.h>
 
 /* A round may have so many steps. */
-static int64_t longest(const struct replan_round *r)
+static int64_t interval_longest(const struct replan_round *r)
 {
     int64_t parts = r->fragments, most = REPLAN_TIMES * r->least;
     return (most > REPLAN_EVERY_MAX ? most : REPLAN_EVERY_MAX) / parts * parts;
@@ -13,7 +13,7 @@ static int64_t every_for(const struct replan_round *r, double waited_s)
 {
     double step_s = r->trained_s / (double)r->steps;
     double steps = ceil(waited_s / step_s * REPLAN_AIM / (1 - REPLAN_AIM));
-    int64_t parts = r->fragments, most = longest(r);
+    int64_t parts = r->fragments, most = interval_longest(r);
     if (!(steps < (double)most))
         return most;
     return steps > 1 ? ((int64_t)steps + parts - 1) / parts * parts : parts;
@@ -35,7 +35,7 @@ static double confirmed_s(const struct replan *p, const struct replan_round *r)
     return fmax(0, r->waited_s - r->fragments * fmax(0, r->exchange_s - exchange_s));
 }
 
-static int64_t longer(struct replan *p, const struct replan_round *r, double waited_s)
+static int64_t interval_lengthen(struct replan *p, const struct replan_round *r, double waited_s)
 {
     p->calm = 0;
     p->missed++;
@@ -47,7 +47,7 @@ static int64_t longer(struct replan *p, const struct replan_round *r, double wai
 }
 
 /* The configured number, where it does; else half as many or fewer. */
-static int64_t shorter(struct replan *p, const struct replan_round *r)
+static int64_t interval_shorten(struct replan *p, const struct replan_round *r)
 {
     double least_s = r->trained_s / (double)r->steps * (double)r->least;
     p->missed = 0;
@@ -78,8 +78,8 @@ struct replan_plan replan_step(struct replan *p, const struct replan_round *r)
         plan.share = share_of(r, r->waited_s);
         plan.waited_s = p->known == 2 ? confirmed_s(p, r) : 0;
         bool missed = share_of(r, plan.waited_s) < REPLAN_SHARE;
-        plan.every = missed ? longer(p, r, plan.waited_s) : shorter(p, r);
-        plan.longest = missed && r->every >= longest(r);
+        plan.every = missed ? interval_lengthen(p, r, plan.waited_s) : interval_shorten(p, r);
+        plan.longest = missed && r->every >= interval_longest(r);
     }
     if (!r->steps || plan.every != r->every)
         p->calm = p->missed = 0;

@@ -12,8 +12,8 @@ void stepper_open(struct stepper *s, const struct stepper_options *o)
     *s = (struct stepper){.o = *o, .slots = slots ? slots : 1};
 }
 
-static struct stepper_action *emit(struct stepper_update *u, enum stepper_verb verb,
-                                   unsigned fragment, uint64_t round)
+static struct stepper_action *action_add(struct stepper_update *u, enum stepper_verb verb,
+                                         unsigned fragment, uint64_t round)
 {
     struct stepper_action *a = &u->action[u->count++];
     ASSERT(u->count <= STEPPER_ACTIONS_MAX);
@@ -21,13 +21,13 @@ static struct stepper_action *emit(struct stepper_update *u, enum stepper_verb v
     return a;
 }
 
-static bool blocking(const struct stepper *s)
+static bool is_blocking(const struct stepper *s)
 {
     return s->o.schedule.overlap == 0;
 }
 
 /* The round in flight is to be applied by `step`. */
-static bool lands(const struct stepper *s, int64_t step, unsigned f)
+static bool apply_due(const struct stepper *s, int64_t step, unsigned f)
 {
     return s->in_flight[f] && schedule_apply(&s->o.schedule, f, s->in_flight[f] - 1) <= step;
 }
@@ -41,7 +41,7 @@ static bool any_in_flight(const struct stepper *s)
 }
 
 /* A round to submit after `step`: it ends there, or was postponed. */
-static bool due(const struct stepper *s, int64_t step, unsigned f, uint64_t *round)
+static bool round_due(const struct stepper *s, int64_t step, unsigned f, uint64_t *round)
 {
     if (step > 0 && schedule_due(&s->o.schedule, step, f, round))
         return true;
@@ -53,7 +53,7 @@ static bool due(const struct stepper *s, int64_t step, unsigned f, uint64_t *rou
 static bool submitted_first(const struct stepper *s, int64_t step, unsigned f)
 {
     uint64_t round;
-    return schedule_delayed(&s->o.schedule, f) && due(s, step, f, &round);
+    return schedule_delayed(&s->o.schedule, f) && round_due(s, step, f, &round);
 }
 
 /* Fragments with a round to submit after `step`, in the order in which every site comes to them. A
@@ -66,7 +66,7 @@ static unsigned due_in_order(const struct stepper *s, int64_t step,
     unsigned count = 0;
     uint64_t round;
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
-        if (!due(s, step, f, &round))
+        if (!round_due(s, step, f, &round))
             continue;
         planned[f] = schedule_step(&s->o.schedule, f, round);
         unsigned at = count++;
@@ -87,7 +87,7 @@ static int64_t postpone_until(const struct stepper *s, unsigned f, uint64_t roun
     int64_t planned = schedule_apply(c, f, round), last = planned + s->o.max_local_steps_offline;
     if (schedule_last(c, f, round))
         return planned;
-    int64_t next = schedule_step(c, f, round + 1) - blocking(s);
+    int64_t next = schedule_step(c, f, round + 1) - is_blocking(s);
     return last < next ? last : next;
 }
 
@@ -99,7 +99,7 @@ static bool blocking_may_ask(const struct stepper *s, int64_t step, unsigned fra
     while (i < count && order[i] != fragment)
         i++;
     for (unsigned k = i; k < count; k++)
-        if (!due(s, step, order[k], &round) || step >= postpone_until(s, order[k], round))
+        if (!round_due(s, step, order[k], &round) || step >= postpone_until(s, order[k], round))
             return false;
     return i < count;
 }
@@ -109,9 +109,9 @@ bool stepper_may_ask(const struct stepper *s, const struct stepper_event *e, uns
     bool applies = e->phase == (s->o.before_update ? STEPPER_BEFORE_UPDATE : STEPPER_AFTER_STEP);
     if (s->o.strict || !s->o.max_local_steps_offline || !applies)
         return false;
-    if (blocking(s))
+    if (is_blocking(s))
         return blocking_may_ask(s, e->step, f);
-    return lands(s, e->step, f) && e->step < postpone_until(s, f, s->in_flight[f] - 1);
+    return apply_due(s, e->step, f) && e->step < postpone_until(s, f, s->in_flight[f] - 1);
 }
 
 bool stepper_asks(const struct stepper *s, const struct stepper_event *e, unsigned f)
@@ -122,19 +122,19 @@ bool stepper_asks(const struct stepper *s, const struct stepper_event *e, unsign
     return stepper_may_ask(s, e, f) && !(waits && e->now_ms - s->asked_ms < ASK_EVERY_MS);
 }
 
-static void postpone(const struct stepper *s, const struct stepper_event *e,
-                     struct stepper_update *u, unsigned f, uint64_t round)
+static void action_postpone(const struct stepper *s, const struct stepper_event *e,
+                            struct stepper_update *u, unsigned f, uint64_t round)
 {
-    struct stepper_action *a = emit(u, STEPPER_POSTPONE, f, round);
+    struct stepper_action *a = action_add(u, STEPPER_POSTPONE, f, round);
     a->steps = e->step - schedule_apply(&s->o.schedule, f, round);
     a->left = postpone_until(s, f, round) - e->step;
 }
 
 /* ---- what lands ---- */
 
-static void apply(struct stepper *s, struct stepper_update *u, unsigned f, float alpha)
+static void action_apply(struct stepper *s, struct stepper_update *u, unsigned f, float alpha)
 {
-    emit(u, STEPPER_APPLY, f, s->in_flight[f] - 1)->alpha = alpha;
+    action_add(u, STEPPER_APPLY, f, s->in_flight[f] - 1)->alpha = alpha;
     s->in_flight[f] = 0;
 }
 
@@ -144,27 +144,27 @@ static void apply_landing(struct stepper *s, const struct stepper_event *e,
 {
     bool later[ROUND_FRAGMENTS_MAX] = {false};
     if (any_in_flight(s))
-        emit(u, STEPPER_CHECK, 0, 0);
+        action_add(u, STEPPER_CHECK, 0, 0);
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
-        if (!lands(s, e->step, f))
+        if (!apply_due(s, e->step, f))
             continue;
         later[f] = stepper_may_ask(s, e, f) && e->unreachable[f];
         if (later[f])
-            postpone(s, e, u, f, s->in_flight[f] - 1);
+            action_postpone(s, e, u, f, s->in_flight[f] - 1);
         else
-            emit(u, STEPPER_WAIT, f, s->in_flight[f] - 1);
+            action_add(u, STEPPER_WAIT, f, s->in_flight[f] - 1);
     }
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
-        if (lands(s, e->step, f) && !later[f] && !submitted_first(s, e->step, f))
-            apply(s, u, f, s->o.mix);
+        if (apply_due(s, e->step, f) && !later[f] && !submitted_first(s, e->step, f))
+            action_apply(s, u, f, s->o.mix);
 }
 
 /* ---- what is submitted ---- */
 
-static struct stepper_action *submit(struct stepper *s, struct stepper_update *u, unsigned f,
-                                     uint64_t round)
+static struct stepper_action *action_submit(struct stepper *s, struct stepper_update *u, unsigned f,
+                                            uint64_t round)
 {
-    struct stepper_action *a = emit(u, STEPPER_SUBMIT, f, round);
+    struct stepper_action *a = action_add(u, STEPPER_SUBMIT, f, round);
     a->base = MUTANT(DELTA_NEWEST) ? round : schedule_base(&s->o.schedule, f, round);
     s->in_flight[f] = round + 1;
     return a;
@@ -190,15 +190,15 @@ static void exchange_one(struct stepper *s, const struct stepper_event *e, struc
 {
     const struct schedule *c = &s->o.schedule;
     bool first = submitted_first(s, e->step, f), eager = schedule_eager(c, f, round);
-    bool landing = first && lands(s, e->step, f);
+    bool landing = first && apply_due(s, e->step, f);
     int64_t steps = local_steps(s, e, f, round);
     if (first)
-        emit(u, STEPPER_COPY, f, round);
+        action_add(u, STEPPER_COPY, f, round);
     if (landing)
-        apply(s, u, f, s->o.mix);
+        action_apply(s, u, f, s->o.mix);
     else if (first && !eager)
-        emit(u, STEPPER_TAKE, f, round)->alpha = s->o.mix;
-    struct stepper_action *a = submit(s, u, f, round);
+        action_add(u, STEPPER_TAKE, f, round)->alpha = s->o.mix;
+    struct stepper_action *a = action_submit(s, u, f, round);
     a->steps = steps;
     a->late = e->step - schedule_step(c, f, round);
     a->copied = first;
@@ -206,19 +206,19 @@ static void exchange_one(struct stepper *s, const struct stepper_event *e, struc
     s->sent_step[f] = e->step;
     s->postponed[f] = 0;
     if (eager)
-        emit(u, STEPPER_EAGER, f, round);
+        action_add(u, STEPPER_EAGER, f, round);
 }
 
 /* A round that is applied at the step at which it was submitted: every blocking round, and the last
  * one of each fragment. Nothing hides it, and nothing was trained meanwhile. */
-static void finish(struct stepper *s, struct stepper_update *u, unsigned f)
+static void action_finish(struct stepper *s, struct stepper_update *u, unsigned f)
 {
-    emit(u, STEPPER_WAIT, f, s->in_flight[f] - 1);
-    apply(s, u, f, 0);
+    action_add(u, STEPPER_WAIT, f, s->in_flight[f] - 1);
+    action_apply(s, u, f, 0);
 }
 
 /* Blocking, quorum: from the first round that cannot be exchanged now, all that are due wait. */
-static bool postpones(struct stepper *s, const struct stepper_event *e, unsigned f)
+static bool postpone_due(struct stepper *s, const struct stepper_event *e, unsigned f)
 {
     bool asked = stepper_asks(s, e, f);
     if (!stepper_may_ask(s, e, f) || (asked && !e->unreachable[f]))
@@ -235,37 +235,37 @@ static void exchange_due(struct stepper *s, const struct stepper_event *e, struc
     for (unsigned i = 0; i < count; i++) {
         unsigned f = order[i];
         uint64_t round;
-        (void)due(s, e->step, f, &round);
-        later = (later && !MUTANT(OVERTAKEN)) || (blocking(s) && postpones(s, e, f));
+        (void)round_due(s, e->step, f, &round);
+        later = (later && !MUTANT(OVERTAKEN)) || (is_blocking(s) && postpone_due(s, e, f));
         if (later) {
-            postpone(s, e, u, f, round);
+            action_postpone(s, e, u, f, round);
             s->postponed[f] = MUTANT(OWED_FORGOTTEN) ? 0 : round + 1;
             continue;
         }
         if (end - begin == s->slots)
-            finish(s, u, ending[begin++]);
+            action_finish(s, u, ending[begin++]);
         exchange_one(s, e, u, f, round);
-        if (lands(s, e->step, f))
+        if (apply_due(s, e->step, f))
             ending[end++] = f;
     }
     while (begin < end)
-        finish(s, u, ending[begin++]);
+        action_finish(s, u, ending[begin++]);
 }
 
 /* Rounds by time: the step that ends the round, if it is over. */
-static int64_t skip(const struct stepper *s, const struct stepper_event *e,
-                    struct stepper_update *u)
+static int64_t action_skip(const struct stepper *s, const struct stepper_event *e,
+                           struct stepper_update *u)
 {
     int64_t end = s->o.timed && e->over ? schedule_next(&s->o.schedule, e->step - 1) : e->step;
     if (end > e->step)
-        emit(u, STEPPER_SKIP, 0, 0)->step = end;
+        action_add(u, STEPPER_SKIP, 0, 0)->step = end;
     return end;
 }
 
 static void after_step(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
 {
     struct stepper_event there = *e;
-    there.step = skip(s, e, u);
+    there.step = action_skip(s, e, u);
     if (!s->o.before_update)
         apply_landing(s, &there, u);
     exchange_due(s, &there, u);
@@ -275,13 +275,13 @@ static void after_step(struct stepper *s, const struct stepper_event *e, struct 
 
 uint64_t stepper_outer_state(const struct stepper *s, unsigned fragment, int64_t step)
 {
-    return blocking(s) ? UINT64_MAX : schedule_applied(&s->o.schedule, fragment, step);
+    return is_blocking(s) ? UINT64_MAX : schedule_applied(&s->o.schedule, fragment, step);
 }
 
 /* Steps whose rounds the checkpoint is sure to have: a blocking one may be from either side. */
 static int64_t rounds_done(const struct stepper *s, int64_t step, bool before)
 {
-    return blocking(s) || before ? step - 1 : step;
+    return is_blocking(s) || before ? step - 1 : step;
 }
 
 uint64_t stepper_needs(const struct stepper *s, const struct stepper_event *e, unsigned f)
@@ -290,7 +290,7 @@ uint64_t stepper_needs(const struct stepper *s, const struct stepper_event *e, u
     return e->postponed[f] && e->postponed[f] - 1 < done ? e->postponed[f] - 1 : done;
 }
 
-static uint64_t undone(const struct stepper *s, unsigned f)
+static uint64_t round_undone(const struct stepper *s, unsigned f)
 {
     return s->postponed[f] ? s->postponed[f] : s->in_flight[f];
 }
@@ -301,7 +301,7 @@ bool stepper_postponed(const struct stepper *s, const struct stepper_event *e,
     bool any = false;
     memset(postponed, 0, ROUND_FRAGMENTS_MAX * sizeof *postponed);
     for (unsigned f = 0; f < s->o.schedule.fragments && !MUTANT(POSTPONED_FORGOTTEN); f++) {
-        uint64_t round = e->phase == STEPPER_STOP ? s->undone[f] : undone(s, f);
+        uint64_t round = e->phase == STEPPER_STOP ? s->undone[f] : round_undone(s, f);
         if (!round ||
             schedule_apply(&s->o.schedule, f, round - 1) > rounds_done(s, e->step, e->before))
             continue;
@@ -313,7 +313,7 @@ bool stepper_postponed(const struct stepper *s, const struct stepper_event *e,
 
 /* Can the steps from here on be repeated with the recorded states, so that a restart ends with the
  * same bits? */
-static bool repeatable(const struct stepper *s, const struct stepper_event *e)
+static bool steps_repeatable(const struct stepper *s, const struct stepper_event *e)
 {
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
         /* Older than the checkpoint: an adopted snapshot, or files put back. */
@@ -332,27 +332,28 @@ static uint64_t moved_state(const struct stepper *s, unsigned f, int64_t step)
 {
     const struct schedule *c = &s->o.schedule;
     uint64_t next = s->state[f];
-    if (blocking(s) || next >= schedule_rounds(c, f))
+    if (is_blocking(s) || next >= schedule_rounds(c, f))
         return stepper_outer_state(s, f, step);
     return schedule_base(c, f, next);
 }
 
-static void move(struct stepper *s, struct stepper_update *u, int64_t step)
+static void action_move(struct stepper *s, struct stepper_update *u, int64_t step)
 {
     const struct schedule *c = &s->o.schedule;
     for (unsigned f = 0; f < c->fragments; f++) {
         if (s->in_flight[f])
-            emit(u, STEPPER_DROP, f, s->in_flight[f] - 1);
+            action_add(u, STEPPER_DROP, f, s->in_flight[f] - 1);
         s->in_flight[f] = s->postponed[f] = 0;
         s->sent_step[f] = step;
     }
-    emit(u, STEPPER_MOVE, 0, 0)->step = step;
+    action_add(u, STEPPER_MOVE, 0, 0)->step = step;
     for (unsigned f = 0; f < c->fragments; f++)
-        emit(u, STEPPER_TAKE, f, moved_state(s, f, step));
+        action_add(u, STEPPER_TAKE, f, moved_state(s, f, step));
 }
 
 /* What was in flight at the checkpoint is sent again, from the outbox. */
-static void resend(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
+static void action_resend(struct stepper *s, const struct stepper_event *e,
+                          struct stepper_update *u)
 {
     const struct schedule *c = &s->o.schedule;
     uint64_t round;
@@ -363,29 +364,29 @@ static void resend(struct stepper *s, const struct stepper_event *e, struct step
         if (e->postponed[f])
             round = e->postponed[f] - 1;
         if (flies || e->postponed[f])
-            submit(s, u, f, round)->resend = true;
+            action_submit(s, u, f, round)->resend = true;
     }
 }
 
-static void resume(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
+static void event_resume(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
 {
     for (unsigned f = 0; f < s->o.schedule.fragments; f++) {
         s->state[f] = e->state[f];
         s->undone[f] = e->postponed[f];
-        s->postponed[f] = blocking(s) ? e->postponed[f] : 0;
+        s->postponed[f] = is_blocking(s) ? e->postponed[f] : 0;
     }
     int64_t reached = schedule_reached(&s->o.schedule, s->state);
     struct stepper_event there = *e;
-    if (!repeatable(s, e) && reached != e->step) {
-        move(s, u, reached);
+    if (!steps_repeatable(s, e) && reached != e->step) {
+        action_move(s, u, reached);
         if (!s->o.strict || MUTANT(MOVED_UNSAVED))
             return;
-        emit(u, STEPPER_SAVE, 0, 0); /* what follows is what a restart from here does */
+        action_add(u, STEPPER_SAVE, 0, 0); /* what follows is what a restart from here does */
         there = (struct stepper_event){.phase = STEPPER_RESUME, .step = reached};
     }
-    if (!blocking(s)) {
+    if (!is_blocking(s)) {
         if (!MUTANT(RESENT_NOT))
-            resend(s, &there, u);
+            action_resend(s, &there, u);
         if (!there.before && !schedule_ends(&s->o.schedule, there.step))
             return; /* the checkpoint is from after this step's rounds */
     }
@@ -395,28 +396,30 @@ static void resume(struct stepper *s, const struct stepper_event *e, struct step
 }
 
 /* Quorum: the others went on without this site, and so does it, from their newest state. */
-static void follow(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
+static void others_follow(struct stepper *s, const struct stepper_event *e,
+                          struct stepper_update *u)
 {
     int64_t reached = schedule_reached(&s->o.schedule, s->state);
     bool waits = false;
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
         waits = waits || s->postponed[f];
     if (!s->o.strict && !waits && reached > e->step)
-        move(s, u, reached);
+        action_move(s, u, reached);
 }
 
 /* At the last step a wait may follow an APPLY. Mixed once, the parameters are neither from before
  * the step's rounds nor from after them: the steps since the last checkpoint are repeated. */
-static void stop(const struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
+static void event_stop(const struct stepper *s, const struct stepper_event *e,
+                       struct stepper_update *u)
 {
-    emit(u, STEPPER_STORE, 0, 0);
+    action_add(u, STEPPER_STORE, 0, 0);
     if (s->mixed)
         return;
     uint64_t postponed[ROUND_FRAGMENTS_MAX];
-    bool mark = stepper_postponed(s, e, postponed) || (!blocking(s) && e->before);
+    bool mark = stepper_postponed(s, e, postponed) || (!is_blocking(s) && e->before);
     if (mark && !MUTANT(MARK_FORGOTTEN))
-        emit(u, STEPPER_MARK, 0, 0);
-    emit(u, STEPPER_SAVE, 0, 0);
+        action_add(u, STEPPER_MARK, 0, 0);
+    action_add(u, STEPPER_SAVE, 0, 0);
 }
 
 void stepper_step(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
@@ -424,10 +427,10 @@ void stepper_step(struct stepper *s, const struct stepper_event *e, struct stepp
     u->count = 0;
     s->mixed = s->mixed && e->phase == STEPPER_STOP;
     for (unsigned f = 0; e->phase != STEPPER_STOP && f < s->o.schedule.fragments; f++)
-        s->undone[f] = undone(s, f);
+        s->undone[f] = round_undone(s, f);
     switch (e->phase) {
     case STEPPER_RESUME:
-        resume(s, e, u);
+        event_resume(s, e, u);
         break;
     case STEPPER_BEFORE_UPDATE:
         if (s->o.before_update)
@@ -437,10 +440,10 @@ void stepper_step(struct stepper *s, const struct stepper_event *e, struct stepp
         after_step(s, e, u);
         break;
     case STEPPER_MOVED:
-        follow(s, e, u);
+        others_follow(s, e, u);
         break;
     case STEPPER_STOP:
-        stop(s, e, u);
+        event_stop(s, e, u);
         break;
     }
 }
@@ -460,7 +463,7 @@ bool stepper_due(const struct stepper *s, int64_t step)
     /* It may have to move to where the others are; the clock may end the round. */
     bool any = !s->o.strict || s->o.timed;
     for (unsigned f = 0; f < s->o.schedule.fragments; f++)
-        any = any || due(s, step, f, &round) || lands(s, step, f);
+        any = any || round_due(s, step, f, &round) || apply_due(s, step, f);
     return any;
 }
 

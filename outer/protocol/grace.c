@@ -2,7 +2,7 @@
 
 static const double NEWEST = 0.25; /* share of the newest measurement */
 
-static void smooth(double *mean, double value)
+static void mean_smooth(double *mean, double value)
 {
     *mean = *mean > 0 ? *mean + NEWEST * (value - *mean) : value;
 }
@@ -16,7 +16,7 @@ void grace_contribution(struct grace *g, uint64_t now_ms, bool majority)
         if (g->timed && since < g->round_ms)
             g->round_ms = since;
         else if (g->timed)
-            smooth(&g->round_ms, since);
+            mean_smooth(&g->round_ms, since);
         g->first_ms = now_ms;
         g->began = g->timed = true;
     }
@@ -46,7 +46,7 @@ void grace_committed(struct grace *g)
 void grace_adopted(struct grace *g, uint64_t now_ms, unsigned majority)
 {
     if (++g->adopted == majority && g->sealed) {
-        smooth(&g->exchange_ms, (double)(now_ms - g->sealed_ms));
+        mean_smooth(&g->exchange_ms, (double)(now_ms - g->sealed_ms));
         g->sealed = false;
     }
 }

@@ -157,28 +157,28 @@ bool round_roster_final(const struct round *r, unsigned *fragment)
 }
 
 /* The count goes along, so that an event costs the same with two sites as with a thousand. */
-static void count(struct round_fragment *f, unsigned site, bool in)
+static void counted_put(struct round_fragment *f, unsigned site, bool in)
 {
     f->count += (unsigned)in - (unsigned)set_has(&f->counted, site);
     set_put(&f->counted, site, in);
 }
 
-static void answer(struct round_update *u, enum round_outcome outcome, const char *text)
+static void update_answer(struct round_update *u, enum round_outcome outcome, const char *text)
 {
     u->outcome = outcome;
     u->text = text;
 }
 
-static void alarm(struct round_update *u, enum round_outcome outcome, const char *text)
+static void update_alarm(struct round_update *u, enum round_outcome outcome, const char *text)
 {
-    answer(u, outcome, text);
+    update_answer(u, outcome, text);
     u->alarm = true;
 }
 
 /* Files that are older than what was committed must not be served (docs/protocol.md 3.4). */
-static void halt(struct round_update *u, const char *text)
+static void update_halt(struct round_update *u, const char *text)
 {
-    alarm(u, ROUND_LOST_STATE, text);
+    update_alarm(u, ROUND_LOST_STATE, text);
     u->halt = true;
 }
 
@@ -187,14 +187,14 @@ static bool step_process(const struct round *r, const struct round_event *e, str
 {
     const struct round_site *s = &r->s[e->site];
     if (e->epoch > r->epoch)
-        alarm(u, ROUND_CONFLICT,
-              "the site has seen a later epoch than this aggregator's: started from "
-              "an older copy of its directory?");
+        update_alarm(u, ROUND_CONFLICT,
+                     "the site has seen a later epoch than this aggregator's: started from "
+                     "an older copy of its directory?");
     else if (s->known && e->incarnation < s->incarnation)
-        answer(u, ROUND_SUPERSEDED, "a newer process of this site is bound");
+        update_answer(u, ROUND_SUPERSEDED, "a newer process of this site is bound");
     else if (s->known && e->incarnation == s->incarnation && e->instance != s->instance &&
              !MUTANT(TWIN_SERVED))
-        alarm(u, ROUND_CONFLICT, "another process with this site's name is bound");
+        update_alarm(u, ROUND_CONFLICT, "another process with this site's name is bound");
     else
         return true;
     return false;
@@ -205,13 +205,13 @@ static bool step_bound(const struct round *r, const struct round_event *e, struc
 {
     const struct round_site *s = &r->s[e->site];
     if (e->epoch < r->epoch)
-        answer(u, ROUND_REBIND, "the aggregator has started anew: say hello");
+        update_answer(u, ROUND_REBIND, "the aggregator has started anew: say hello");
     else if (e->epoch > r->epoch) /* a hello has the place for it */
-        alarm(u, ROUND_REBIND, "the site has seen a later epoch: say hello, and show it");
+        update_alarm(u, ROUND_REBIND, "the site has seen a later epoch: say hello, and show it");
     else if (!step_process(r, e, u))
         return false;
     else if (!s->bound || e->incarnation > s->incarnation)
-        answer(u, ROUND_REBIND, "say hello first");
+        update_answer(u, ROUND_REBIND, "say hello first");
     else
         return true;
     return false;
@@ -229,7 +229,8 @@ static void final_count(const struct round *r, struct round_fragment *f, uint64_
 }
 
 /* The site has our state of that round, as it says. */
-static void adopted(const struct round *r, struct round_fragment *f, const struct round_event *e)
+static void adopted_put(const struct round *r, struct round_fragment *f,
+                        const struct round_event *e)
 {
     set_put(&f->disagree, e->site, false);
     if (e->round <= f->adopted[e->site])
@@ -247,51 +248,53 @@ static void step_standing(struct round *r, const struct round_event *e, const st
                           struct round_update *u)
 {
     if (!digest_equal(&e->parent, parent))
-        alarm(u, ROUND_CONFLICT, "same round, other history");
+        update_alarm(u, ROUND_CONFLICT, "same round, other history");
     else if (digest_equal(&e->state, state)) {
         if (!MUTANT(HELLO_UNTOLD))
-            adopted(r, &r->f[e->fragment], e);
-        answer(u, same, NULL);
+            adopted_put(r, &r->f[e->fragment], e);
+        update_answer(u, same, NULL);
     } else if (e->round == 0)
-        alarm(u, ROUND_MISMATCH, "other initial parameters: other seed, model or build");
+        update_alarm(u, ROUND_MISMATCH, "other initial parameters: other seed, model or build");
     else
-        alarm(u, ROUND_DIVERGED, "same manifest, other state digest");
+        update_alarm(u, ROUND_DIVERGED, "same manifest, other state digest");
 }
 
 static void step_hello(struct round *r, const struct round_event *e, struct round_update *u)
 {
     struct round_fragment *f = &r->f[e->fragment];
     if (e->proves_epoch) {
-        halt(u, "another process of this aggregator has begun a later epoch, as a site proves: "
-                "this one works on a copy of its directory, or on an older state of it");
+        update_halt(u,
+                    "another process of this aggregator has begun a later epoch, as a site proves: "
+                    "this one works on a copy of its directory, or on an older state of it");
         return;
     }
     if (!step_process(r, e, u))
         return;
     if (!e->has_state)
-        answer(u, ROUND_JOIN, NULL);
+        update_answer(u, ROUND_JOIN, NULL);
     else if (MUTANT(FINAL_GIVEN_UP) && e->proves_round)
-        answer(u, ROUND_STEP_BACK, NULL);
+        update_answer(u, ROUND_STEP_BACK, NULL);
     else if (e->round > f->round && e->proves_round)
-        halt(u, "a later round than this aggregator has committed, as a site proves: "
-                "serve.dir is an older state than the sites'");
+        update_halt(u, "a later round than this aggregator has committed, as a site proves: "
+                       "serve.dir is an older state than the sites'");
     else if (e->round == f->round && e->proves_round && e->proves_later &&
              !digest_equal(&e->parent, &f->parent))
-        halt(u, "another history of the same rounds, of a later epoch, as a site proves: "
-                "serve.dir is a copy, or an older state");
+        update_halt(u, "another history of the same rounds, of a later epoch, as a site proves: "
+                       "serve.dir is a copy, or an older state");
     else if (e->round > f->round)
-        alarm(u, ROUND_CONFLICT,
-              "the site claims a later round than this aggregator has committed");
+        update_alarm(u, ROUND_CONFLICT,
+                     "the site claims a later round than this aggregator has committed");
     else if (e->proves_older && !r->strict)
-        alarm(u, ROUND_STEP_BACK,
-              "the site's last round is of an earlier epoch, and was committed otherwise here: the "
-              "site gives it up");
+        update_alarm(
+            u, ROUND_STEP_BACK,
+            "the site's last round is of an earlier epoch, and was committed otherwise here: the "
+            "site gives it up");
     else if (e->round == f->round)
         step_standing(r, e, &f->parent, &f->state, ROUND_CURRENT, u);
     else if (e->kept)
         step_standing(r, e, &e->our_parent, &e->our_state, ROUND_BEHIND, u);
     else
-        answer(u, ROUND_JOIN, "further behind than what is kept");
+        update_answer(u, ROUND_JOIN, "further behind than what is kept");
 }
 
 /* From here on what was journalled before this start counts: its site lives in this epoch, and will
@@ -303,8 +306,8 @@ static void step_bind(struct round *r, const struct round_event *e, struct round
         return;
     *s = (struct round_site){true, true, e->incarnation, e->instance};
     for (unsigned i = 0; i < r->fragments; i++)
-        count(&r->f[i], e->site, r->f[i].entries[e->site].accepted);
-    answer(u, ROUND_CURRENT, NULL);
+        counted_put(&r->f[i], e->site, r->f[i].entries[e->site].accepted);
+    update_answer(u, ROUND_CURRENT, NULL);
 }
 
 /* Where does a contribution's round stand? True: it is the round in flight, on our parent. */
@@ -312,13 +315,13 @@ static bool step_round(const struct round_fragment *f, const struct round_event 
                        struct round_update *u)
 {
     if (e->round < f->round)
-        answer(u, ROUND_BEHIND, "that round is committed");
+        update_answer(u, ROUND_BEHIND, "that round is committed");
     else if (e->round > f->round)
-        alarm(u, ROUND_CONFLICT, "a later round than this aggregator has committed");
+        update_alarm(u, ROUND_CONFLICT, "a later round than this aggregator has committed");
     else if (!digest_equal(&e->parent, &f->parent) && !MUTANT(PARENT_BELIEVED))
-        alarm(u, ROUND_CONFLICT, "same round, other history");
+        update_alarm(u, ROUND_CONFLICT, "same round, other history");
     else if (e->grid_differs)
-        alarm(u, ROUND_MISMATCH, "encoded on another grid than the round's");
+        update_alarm(u, ROUND_MISMATCH, "encoded on another grid than the round's");
     else
         return true;
     return false;
@@ -330,13 +333,14 @@ static bool step_entry(const struct round_fragment *f, const struct round_event 
 {
     const struct round_entry *entry = &f->entries[e->site];
     if (!set_has(&f->members, e->site))
-        answer(u, ROUND_EARLY, "the site is not in the roster of this round");
+        update_answer(u, ROUND_EARLY, "the site is not in the roster of this round");
     else if (entry->accepted && digest_equal(&entry->payload, &e->payload))
-        answer(u, ROUND_RECEIPT, NULL);
+        update_answer(u, ROUND_RECEIPT, NULL);
     else if (entry->accepted)
-        alarm(u, ROUND_CONFLICT, "another contribution of this site is accepted for this round");
+        update_alarm(u, ROUND_CONFLICT,
+                     "another contribution of this site is accepted for this round");
     else if (f->sealed || (f->pins && !set_has(&f->pinned, e->site)))
-        answer(u, ROUND_LATE, "sealed without this site: the manifest follows");
+        update_answer(u, ROUND_LATE, "sealed without this site: the manifest follows");
     else
         return true;
     return false;
@@ -349,15 +353,15 @@ static void step_offer(struct round *r, const struct round_event *e, struct roun
     if (!step_bound(r, e, u) || !step_round(f, e, u) || !step_entry(f, e, u))
         return;
     if (e->payload_bytes < 1 || e->payload_bytes > e->payload_max)
-        answer(u, ROUND_INVALID, "declared length is beyond what the configuration allows");
+        update_answer(u, ROUND_INVALID, "declared length is beyond what the configuration allows");
     else if (entry->offered && !digest_equal(&entry->payload, &e->payload) &&
              e->incarnation <= entry->incarnation)
-        alarm(u, ROUND_CONFLICT, "the same process offered other bytes for this round");
+        update_alarm(u, ROUND_CONFLICT, "the same process offered other bytes for this round");
     else {
         entry->offered = true;
         entry->payload = e->payload;
         entry->incarnation = e->incarnation;
-        answer(u, ROUND_RESUME, NULL);
+        update_answer(u, ROUND_RESUME, NULL);
     }
 }
 
@@ -382,9 +386,9 @@ static void step_stored(struct round *r, const struct round_event *e, struct rou
     if (!step_bound(r, e, u) || !step_round(f, e, u) || !step_entry(f, e, u))
         return;
     entry_accept(entry, e);
-    count(f, e->site, true);
+    counted_put(f, e->site, true);
     u->accept = true;
-    answer(u, ROUND_RECEIPT, NULL);
+    update_answer(u, ROUND_RECEIPT, NULL);
 }
 
 static void step_restored(struct round *r, const struct round_event *e, struct round_update *u)
@@ -393,8 +397,8 @@ static void step_restored(struct round *r, const struct round_event *e, struct r
     if (e->round != f->round || f->entries[e->site].accepted || !set_has(&f->members, e->site))
         return;
     entry_accept(&f->entries[e->site], e);
-    count(f, e->site, MUTANT(COUNTED_UNHEARD));
-    answer(u, ROUND_RECEIPT, NULL);
+    counted_put(f, e->site, MUTANT(COUNTED_UNHEARD));
+    update_answer(u, ROUND_RECEIPT, NULL);
 }
 
 /* It does not count, and the round is open again. The site has to say hello, and sees there that
@@ -404,7 +408,7 @@ static void step_lost(struct round *r, const struct round_event *e)
     struct round_fragment *f = &r->f[e->fragment];
     ASSERT(e->round == f->round && f->entries[e->site].accepted);
     f->entries[e->site] = (struct round_entry){0};
-    count(f, e->site, false);
+    counted_put(f, e->site, false);
     grace_contribution_lost(&f->grace);
     f->sealed = false;
     f->deadline_ms = UINT64_MAX;
@@ -434,9 +438,9 @@ static void step_poll(const struct round *r, const struct round_event *e, struct
     if (!step_bound(r, e, u))
         return;
     if (e->round > f->round)
-        alarm(u, ROUND_CONFLICT, "a later round than this aggregator has committed");
+        update_alarm(u, ROUND_CONFLICT, "a later round than this aggregator has committed");
     else
-        answer(u, e->round < f->round ? ROUND_COMMIT : ROUND_PENDING, NULL);
+        update_answer(u, e->round < f->round ? ROUND_COMMIT : ROUND_PENDING, NULL);
 }
 
 /* More than half of the configured sites agree against us: it is our memory or disk that is wrong.
@@ -444,7 +448,7 @@ static void step_poll(const struct round *r, const struct round_event *e, struct
 static void step_disagree(struct round *r, const struct round_event *e, struct round_update *u)
 {
     struct round_fragment *f = &r->f[e->fragment];
-    alarm(u, ROUND_DIVERGED, "another state digest for this round");
+    update_alarm(u, ROUND_DIVERGED, "another state digest for this round");
     if (e->round != f->round)
         return;
     if (!digest_equal(&e->state,
@@ -464,16 +468,16 @@ static void step_report(struct round *r, const struct round_event *e, struct rou
         return;
     bool now = e->round == f->round;
     if (e->round > f->round) {
-        alarm(u, ROUND_CONFLICT,
-              "the site claims a later round than this aggregator has committed");
+        update_alarm(u, ROUND_CONFLICT,
+                     "the site claims a later round than this aggregator has committed");
         return;
     }
     if ((now || e->kept) && !digest_equal(&e->state, now ? &f->state : &e->our_state)) {
         step_disagree(r, e, u);
         return;
     }
-    adopted(r, f, e);
-    answer(u, now ? ROUND_CURRENT : ROUND_BEHIND, NULL);
+    adopted_put(r, f, e);
+    update_answer(u, now ? ROUND_CURRENT : ROUND_BEHIND, NULL);
 }
 
 static void step_leave(struct round *r, const struct round_event *e, struct round_update *u)
@@ -481,7 +485,7 @@ static void step_leave(struct round *r, const struct round_event *e, struct roun
     if (!step_bound(r, e, u))
         return;
     r->s[e->site].bound = false;
-    answer(u, ROUND_CURRENT, NULL);
+    update_answer(u, ROUND_CURRENT, NULL);
 }
 
 /* Where it is sealed already its commit is pending, and becomes this one. */

@@ -37,7 +37,8 @@ static double length_of(const struct manifest_entry *e, const struct shares_edit
     return (double)e->norm * sqrt((double)o->elements);
 }
 
-static bool anomalous(const struct manifest_track *t, double length, const struct shares_edit *o)
+static bool norm_anomalous(const struct manifest_track *t, double length,
+                           const struct shares_edit *o)
 {
     double deviation = sqrt((double)t->variance);
     return t->rounds >= o->warmup && deviation > 0 &&
@@ -71,7 +72,7 @@ bool shares_edit(struct manifest *m, const struct manifest *before, const struct
     for (uint32_t i = 0; i < m->site_count; i++) {
         struct manifest_entry *e = &m->sites[i];
         double length = length_of(e, o);
-        bool out = e->included && anomalous(&e->track, length, o);
+        bool out = e->included && norm_anomalous(&e->track, length, o);
         e->factor = out ? 0 : 1;
         if (e->included && !out && length < least)
             least = length;

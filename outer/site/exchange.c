@@ -13,7 +13,7 @@ static bool is_lead(const struct exchange *s)
 }
 
 /* Does this rank call gather for values that the lead alone needs? */
-static bool gathers(const struct exchange *s)
+static bool rank_gathers(const struct exchange *s)
 {
     return is_lead(s) || s->t.everywhere;
 }
@@ -47,7 +47,7 @@ struct parts { /* bytes of each buffer; 0: none */
 };
 
 /* Blocking, the lead works in the memory of the site's one slot. */
-static bool borrows(const struct exchange_options *o)
+static bool lead_borrows_slot(const struct exchange_options *o)
 {
     return o->coll->rank == 0 && o->rules.schedule.overlap == 0;
 }
@@ -62,9 +62,9 @@ static struct parts parts_of(const struct exchange_options *o)
         delayed = delayed || schedule_delayed(&o->rules.schedule, f);
     }
     size_t bytes = largest * sizeof(float);
-    return (struct parts){.fragment = borrows(o) && o->beside ? 0 : bytes,
+    return (struct parts){.fragment = lead_borrows_slot(o) && o->beside ? 0 : bytes,
                           .gathered = delayed ? bytes : 0,
-                          .host = o->beside || o->coll->rank || borrows(o) ? 0 : bytes};
+                          .host = o->beside || o->coll->rank || lead_borrows_slot(o) ? 0 : bytes};
 }
 
 struct outer_memory exchange_memory(const struct exchange_options *o, bool here)
@@ -109,7 +109,7 @@ enum err exchange_open(struct exchange *s, const struct exchange_options *o,
                       arena_array(&s->arena, draw_ranges_max(o->rules.fragments->f[0].elements),
                                   sizeof *s->drawn));
     s->fragment = s->own_fragment;
-    if (borrows(o))
+    if (lead_borrows_slot(o))
         *(o->beside ? &s->fragment : &s->host) = site_blocking_memory(o->site);
     return ERR_OK;
 }
@@ -134,7 +134,7 @@ uint64_t exchange_rounds(const struct schedule *s, int64_t step)
 
 /* The local values of a fragment -> memory of the replica's device. copied: what `gathered` holds
  * instead. */
-static enum err gather(struct exchange *s, float *out, unsigned f, bool copied)
+static enum err local_gather(struct exchange *s, float *out, unsigned f, bool copied)
 {
     const struct fragment *part = &s->o.rules.fragments->f[f];
     if (!copied)
@@ -217,7 +217,7 @@ static enum err parameters_digest(struct exchange *s, struct digest *out)
     enum { PIECE = 1 << 20 };
     struct arena scratch = arena_make(0);
     struct digest_stream d;
-    if (!gathers(s))
+    if (!rank_gathers(s))
         return ERR_OK;
     float *piece = arena_array(&scratch, PIECE, sizeof *piece);
     enum err e = piece ? ERR_OK : ERR_MEMORY;
@@ -282,7 +282,7 @@ static enum err marks_take(struct exchange *s, int64_t step)
 /* ---- actions of the stepper ---- */
 
 /* Training stands still from begin_ms until now; in ms. */
-static double idled(struct exchange *s, uint64_t begin_ms)
+static double idle_add(struct exchange *s, uint64_t begin_ms)
 {
     double ms = ms_since(s, begin_ms);
     s->pace.idle_ms += ms;
@@ -305,7 +305,8 @@ static struct wire_pace pace_of(struct exchange *s, unsigned fragment, uint64_t 
     return p;
 }
 
-static struct link_counters since(const struct link_counters *now, const struct link_counters *then)
+static struct link_counters counters_since(const struct link_counters *now,
+                                           const struct link_counters *then)
 {
     return (struct link_counters){
         .payload_up = now->payload_up - then->payload_up,
@@ -341,7 +342,7 @@ static void tell_round(struct exchange *s, const struct stepper_action *a,
     s->pace.flights++;
     r.seconds = 1e-3 * (r.gather_ms + r.exposed_ms + r.mix_ms);
     s->o.link->ops->counters(s->o.link, &now);
-    r.counted = since(&now, &s->counted);
+    r.counted = counters_since(&now, &s->counted);
     s->counted = now;
     s->gather_ms[f] = s->exposed_ms[f] = 0;
     s->o.rounded(s->o.self, &r);
@@ -355,8 +356,8 @@ enum err exchange_reschedule(struct exchange *s)
 }
 
 /* Reaps on the lead; every rank learns what the stepper must know. */
-static enum err reap(struct exchange *s, const struct stepper_action *a, const float **theta,
-                     struct site_completion *done, float *alpha)
+static enum err round_reap(struct exchange *s, const struct stepper_action *a, const float **theta,
+                           struct site_completion *done, float *alpha)
 {
     *done = (struct site_completion){0};
     enum err e = is_lead(s) ? site_reap(s->o.site, a->fragment, theta, done) : ERR_OK;
@@ -370,29 +371,29 @@ static enum err reap(struct exchange *s, const struct stepper_action *a, const f
     return ERR_OK;
 }
 
-static enum err apply(struct exchange *s, const struct stepper_action *a)
+static enum err round_apply(struct exchange *s, const struct stepper_action *a)
 {
     uint64_t begin = now_ms(s);
     struct site_completion done;
     const float *theta = NULL;
     float alpha;
-    TRY(reap(s, a, &theta, &done, &alpha));
+    TRY(round_reap(s, a, &theta, &done, &alpha));
     bool next = !done.skipped && (done.replayed || done.reached == a->round + 1);
     TRY(next && schedule_draws(&s->o.rules.schedule, a->fragment, a->round)
             ? take_drawn(s, a->round, theta, alpha)
             : take_theta(s, a->fragment, theta, alpha));
     if (is_lead(s))
-        tell_round(s, a, &done, idled(s, begin));
+        tell_round(s, a, &done, idle_add(s, begin));
     return ERR_OK;
 }
 
-static enum err drop(struct exchange *s, const struct stepper_action *a)
+static enum err round_drop(struct exchange *s, const struct stepper_action *a)
 {
     struct site_completion done;
     const float *theta;
     float alpha;
     s->gather_ms[a->fragment] = s->exposed_ms[a->fragment] = 0;
-    return reap(s, a, &theta, &done, &alpha);
+    return round_reap(s, a, &theta, &done, &alpha);
 }
 
 static double weight_of(const struct exchange *s, const struct stepper_action *a)
@@ -405,8 +406,8 @@ static double weight_of(const struct exchange *s, const struct stepper_action *a
 }
 
 /* What was trained for the round is in the slot; `begin`: since when training stands still. */
-static void send(struct exchange *s, const struct exchange_now *n, const struct stepper_action *a,
-                 uint64_t begin)
+static void submission_send(struct exchange *s, const struct exchange_now *n,
+                            const struct stepper_action *a, uint64_t begin)
 {
     unsigned f = a->fragment;
     struct site_submission w = {.fragment = f,
@@ -434,21 +435,21 @@ static void send(struct exchange *s, const struct exchange_now *n, const struct 
                                      .loss = NAN,
                                      .tokens_per_second = NAN};
     site_submit(s->o.site, &w);
-    s->gather_ms[f] += idled(s, begin);
+    s->gather_ms[f] += idle_add(s, begin);
 }
 
-static enum err submit(struct exchange *s, const struct exchange_now *n,
-                       const struct stepper_action *a)
+static enum err round_submit(struct exchange *s, const struct exchange_now *n,
+                             const struct stepper_action *a)
 {
     uint64_t begin = now_ms(s);
     float *local = s->fragment;
     enum err e = is_lead(s) ? site_acquire(s->o.site, a->fragment, &local) : ERR_OK;
     if (s->t.everywhere)
         TRY(exchange_agree(s, e)); /* a gather is a collective */
-    if (e == ERR_OK && !a->resend && gathers(s))
-        e = gather(s, local, a->fragment, a->copied);
+    if (e == ERR_OK && !a->resend && rank_gathers(s))
+        e = local_gather(s, local, a->fragment, a->copied);
     if (e == ERR_OK && is_lead(s))
-        send(s, n, a, begin);
+        submission_send(s, n, a, begin);
     return exchange_agree(s, e);
 }
 
@@ -456,7 +457,7 @@ static enum err wait_lead(struct exchange *s, const struct stepper_action *a)
 {
     uint64_t begin = now_ms(s);
     enum err e = site_complete(s->o.site, a->fragment);
-    s->exposed_ms[a->fragment] += idled(s, begin);
+    s->exposed_ms[a->fragment] += idle_add(s, begin);
     return e;
 }
 
@@ -465,7 +466,7 @@ static enum err go_eager(struct exchange *s, const struct stepper_action *a)
     uint64_t begin = now_ms(s);
     const float *start = NULL;
     enum err e = is_lead(s) ? site_eager(s->o.site, a->fragment, &start) : ERR_OK;
-    s->exposed_ms[a->fragment] += idled(s, begin);
+    s->exposed_ms[a->fragment] += idle_add(s, begin);
     TRY(exchange_agree(s, e));
     return take_theta(s, a->fragment, start, 0);
 }
@@ -523,7 +524,7 @@ static void look_at_clock(struct exchange *s, const struct exchange_now *n)
     e->trained = interval_steps(&s->interval, n->tokens, n->batch_tokens);
 }
 
-static enum err move(struct exchange *s, struct exchange_now *n, int64_t step)
+static enum err trainer_move(struct exchange *s, struct exchange_now *n, int64_t step)
 {
     if (is_lead(s))
         log_event(LOG_WARN, "moved",
@@ -537,7 +538,7 @@ static enum err move(struct exchange *s, struct exchange_now *n, int64_t step)
     return ERR_OK;
 }
 
-static enum err skip(struct exchange *s, struct exchange_now *n, int64_t step)
+static enum err steps_skip(struct exchange *s, struct exchange_now *n, int64_t step)
 {
     if (is_lead(s))
         log_event(LOG_DETAIL, "round_over",
@@ -548,12 +549,13 @@ static enum err skip(struct exchange *s, struct exchange_now *n, int64_t step)
     return ERR_OK;
 }
 
-static enum err stored(struct exchange *s)
+static enum err stored_wait(struct exchange *s)
 {
     return exchange_agree(s, is_lead(s) ? site_wait_stored(s->o.site) : ERR_OK);
 }
 
-static enum err act(struct exchange *s, struct exchange_now *n, const struct stepper_action *a)
+static enum err action_run(struct exchange *s, struct exchange_now *n,
+                           const struct stepper_action *a)
 {
     bool lead = is_lead(s);
     switch (a->verb) {
@@ -564,24 +566,24 @@ static enum err act(struct exchange *s, struct exchange_now *n, const struct ste
     case STEPPER_COPY:
         return s->t.gather(s->t.self, &s->o.rules.fragments->f[a->fragment], s->gathered);
     case STEPPER_APPLY:
-        return apply(s, a);
+        return round_apply(s, a);
     case STEPPER_DROP:
-        return drop(s, a);
+        return round_drop(s, a);
     case STEPPER_TAKE:
         return take_recorded(s, a->fragment, a->round, a->alpha);
     case STEPPER_SUBMIT:
-        return submit(s, n, a);
+        return round_submit(s, n, a);
     case STEPPER_EAGER:
         return go_eager(s, a);
     case STEPPER_POSTPONE:
         tell_postponed(s, a);
         return ERR_OK;
     case STEPPER_MOVE:
-        return move(s, n, a->step);
+        return trainer_move(s, n, a->step);
     case STEPPER_SKIP:
-        return skip(s, n, a->step);
+        return steps_skip(s, n, a->step);
     case STEPPER_STORE:
-        return stored(s);
+        return stored_wait(s);
     case STEPPER_MARK:
         return exchange_agree(s, mark_write(s, n->step, &s->event));
     case STEPPER_SAVE:
@@ -590,13 +592,13 @@ static enum err act(struct exchange *s, struct exchange_now *n, const struct ste
     return ERR_OK;
 }
 
-static bool changes(enum stepper_verb v)
+static bool verb_changes_local(enum stepper_verb v)
 {
     return v == STEPPER_APPLY || v == STEPPER_TAKE || v == STEPPER_EAGER;
 }
 
 /* Of s->event: what the lead sees, on every rank. */
-static enum err look(struct exchange *s, const struct exchange_now *n)
+static enum err event_fill(struct exchange *s, const struct exchange_now *n)
 {
     struct stepper_event *e = &s->event;
     bool any =
@@ -618,17 +620,17 @@ static enum err look(struct exchange *s, const struct exchange_now *n)
 }
 
 /* One event, on every rank. */
-static enum err step(struct exchange *s, struct exchange_now *n, enum stepper_phase phase,
-                     int64_t at)
+static enum err event_run(struct exchange *s, struct exchange_now *n, enum stepper_phase phase,
+                          int64_t at)
 {
     bool changed = false;
     s->event.phase = phase;
     s->event.step = at;
-    TRY(look(s, n));
+    TRY(event_fill(s, n));
     stepper_step(&s->stepper, &s->event, &s->update);
     for (unsigned i = 0; i < s->update.count; i++) {
-        TRY(act(s, n, &s->update.action[i]));
-        changed = changed || changes(s->update.action[i].verb);
+        TRY(action_run(s, n, &s->update.action[i]));
+        changed = changed || verb_changes_local(s->update.action[i].verb);
     }
     if (changed)
         s->t.mixed(s->t.self);
@@ -660,7 +662,7 @@ static enum err mark_postponed(struct exchange *s, int64_t at)
 
 enum err exchange_saving(struct exchange *s, const struct exchange_now *n)
 {
-    TRY(stored(s));
+    TRY(stored_wait(s));
     return exchange_agree(s, mark_postponed(s, n->step));
 }
 
@@ -723,7 +725,7 @@ enum err exchange_start(struct exchange *s, struct exchange_now *n)
                                        sizeof s->o.rules.schedule));
     s->stepper.o.schedule = s->o.rules.schedule; /* with the former values of train.steps */
     TRY(exchange_reschedule(s));
-    TRY(step(s, n, STEPPER_RESUME, n->step));
+    TRY(event_run(s, n, STEPPER_RESUME, n->step));
     return exchange_agree(s, is_lead(s) ? interval_begin(s, n->step) : ERR_OK);
 }
 
@@ -731,7 +733,7 @@ enum err exchange_start(struct exchange *s, struct exchange_now *n)
 static enum err stop_here(struct exchange *s, struct exchange_now *n, bool before)
 {
     s->event.before = before;
-    TRY(step(s, n, STEPPER_STOP, n->step));
+    TRY(event_run(s, n, STEPPER_STOP, n->step));
     return err_set(ERR_STOPPED,
                    "stopped after step %" PRId64 " of %" PRId64
                    ", while waiting for a round; saved in %s; start again with the same command",
@@ -740,7 +742,7 @@ static enum err stop_here(struct exchange *s, struct exchange_now *n, bool befor
 
 enum err exchange_update(struct exchange *s, struct exchange_now *n)
 {
-    enum err e = step(s, n, STEPPER_BEFORE_UPDATE, n->step + 1);
+    enum err e = event_run(s, n, STEPPER_BEFORE_UPDATE, n->step + 1);
     return e == ERR_STOPPED ? stop_here(s, n, false) : e;
 }
 
@@ -752,11 +754,11 @@ bool exchange_due(const struct exchange *s, int64_t step)
 enum err exchange_step(struct exchange *s, struct exchange_now *n)
 {
     uint64_t round;
-    enum err e = step(s, n, STEPPER_AFTER_STEP, n->step);
+    enum err e = event_run(s, n, STEPPER_AFTER_STEP, n->step);
     if (e == ERR_STOPPED)
         return stop_here(s, n, true);
     TRY(e);
-    TRY(step(s, n, STEPPER_MOVED, n->step));
+    TRY(event_run(s, n, STEPPER_MOVED, n->step));
     bool began = s->interval.length_ms && schedule_due(&s->o.rules.schedule, n->step, 0, &round);
     return began ? exchange_agree(s, is_lead(s) ? interval_begin(s, n->step) : ERR_OK) : ERR_OK;
 }

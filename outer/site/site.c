@@ -155,12 +155,6 @@ void site_close(struct site *s)
     s->mutex = NULL;
 }
 
-static enum err unlocked(struct site *s, enum err e)
-{
-    site_unlock(s);
-    return e;
-}
-
 /* ---- organs ---- */
 
 static void organs_begin(struct site_slot *l)
@@ -504,8 +498,8 @@ static enum err jump_to_snapshot(struct site_slot *l, unsigned fragment)
 
 /* Our outer state is wrong although its inputs were right, twice: the aggregator's bytes replace
  * it, the residual is our own, of state `kept`. */
-static enum err resync(struct site_slot *l, unsigned fragment, uint64_t round,
-                       const struct outer_state_fragment *kept)
+static enum err state_resync(struct site_slot *l, unsigned fragment, uint64_t round,
+                             const struct outer_state_fragment *kept)
 {
     bool done = false;
     l->box.valid = false; /* the slot's residual is no longer the box's */
@@ -604,7 +598,7 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
     TRY(site_outbox_commit(l, fragment, m)); /* S8 */
     bool sent = l->box.valid && l->box.fragment == fragment && l->box.round == m->round;
     if (e == ERR_DISAGREE)
-        TRY(resync(l, fragment, m->round + 1, &s->replica->next));
+        TRY(state_resync(l, fragment, m->round + 1, &s->replica->next));
     else
         TRY(outer_state_commit(s->replica, fragment, m, manifest_empty(m) ? NULL : l->download,
                                m->aggregate_bytes)); /* S9, commit point */
@@ -681,7 +675,7 @@ static enum err compare_state(struct site_slot *l, unsigned fragment)
         return err_set(ERR_MISMATCH,
                        "fragment %u: other initial parameters than the run's: other seed or build",
                        fragment);
-    return resync(l, fragment, state->round, state);
+    return state_resync(l, fragment, state->round, state);
 }
 
 /* Is the round before the first one with this site? Nothing is contributed to it. */
@@ -886,7 +880,7 @@ static void reported_path(char out[32], unsigned fragment)
     snprintf(out, 32, "reported/%u", fragment);
 }
 
-static bool reported(struct site *s, unsigned fragment)
+static bool state_reported(struct site *s, unsigned fragment)
 {
     char path[32];
     struct arena scratch = arena_make(0);
@@ -921,7 +915,7 @@ static bool run_over(struct site *s, unsigned fragment)
 {
     if (s->call.heard)
         return false;
-    bool confirmed = reported(s, fragment);
+    bool confirmed = state_reported(s, fragment);
     if (!s->own.told_over)
         log_event(LOG_INFO, "complete", "text=\"all rounds are recorded here%s\"",
                   confirmed ? ", and the aggregator knows it"
@@ -1055,7 +1049,7 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
 enum err site_start(struct site *s, const float *initial_slab)
 {
     site_lock(s);
-    TRY(unlocked(s, site_begin(s->own.main, initial_slab)));
+    TRY(site_unlocked(s, site_begin(s->own.main, initial_slab)));
     return site_scrub_begin(s);
 }
 
@@ -1078,7 +1072,7 @@ enum err site_leave(struct site *s, const char *why)
 enum err site_theta(struct site *s, unsigned fragment, uint64_t round, float *theta)
 {
     site_lock(s);
-    return unlocked(s, site_theta_to(s, fragment, round, theta));
+    return site_unlocked(s, site_theta_to(s, fragment, round, theta));
 }
 
 bool site_aggregator_key(struct site *s, unsigned aggregator, struct signer_key *out)
@@ -1102,6 +1096,6 @@ enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round)
 {
     site_lock(s);
     uint64_t kept = site_final_kept(s, fragment);
-    return unlocked(
+    return site_unlocked(
         s, outer_state_prune(s->replica, fragment, oldest_round < kept ? oldest_round : kept));
 }

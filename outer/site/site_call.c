@@ -40,7 +40,7 @@ void site_notice(struct site_slot *l, const char *format, ...)
         site_slot_notice(l, text);
 }
 
-static bool stopped(const struct site *s)
+static bool site_stopping(const struct site *s)
 {
     return s->inflight.closing ||
            (s->o->stop && atomic_load_explicit(s->o->stop, memory_order_relaxed));
@@ -60,7 +60,7 @@ enum err site_sleep(struct site_slot *l, uint64_t ms)
 {
     struct site *s = l->site;
     uint64_t now = s->env->ops->now_ms(s->env), end = now + ms;
-    while (!stopped(s) && now < end) {
+    while (!site_stopping(s) && now < end) {
         uint64_t left = end - now;
         bool sliced = (s->o->stop || l->thread) && left > SLICE_MS;
         site_unlock(s);
@@ -68,7 +68,8 @@ enum err site_sleep(struct site_slot *l, uint64_t ms)
         site_lock(s);
         now = s->env->ops->now_ms(s->env);
     }
-    return stopped(s) ? err_set(ERR_STOPPED, "stopped while waiting for the aggregator") : ERR_OK;
+    return site_stopping(s) ? err_set(ERR_STOPPED, "stopped while waiting for the aggregator")
+                            : ERR_OK;
 }
 
 /* Doubles from call to call; a random half of it keeps sites from coming back in step. */
@@ -103,7 +104,7 @@ enum err site_called(struct site_slot *l, enum err e, bool *again)
 {
     struct site *s = l->site;
     *again = e == ERR_LINK;
-    if (stopped(s))
+    if (site_stopping(s))
         return err_set(ERR_STOPPED, "stopped while talking to the aggregator");
     if (e == ERR_LINK)
         return back_off(l, "aggregator unreachable", err_message());
@@ -276,7 +277,7 @@ static enum err steps_heard(struct site *s, const struct wire_hello_answer *a)
 
 /* One aggregator per epoch, and never an earlier epoch: durable before anything is said under it.
  */
-static enum err bind(struct site *s, struct site_peer *p, const struct wire_hello_answer *a)
+static enum err epoch_bind(struct site *s, struct site_peer *p, const struct wire_hello_answer *a)
 {
     bool other = a->instance != p->instance && !MUTANT(INSTANCE_BELIEVED);
     if (a->epoch < p->epoch || (a->epoch == p->epoch && other))
@@ -321,8 +322,8 @@ static enum err organs_heard(struct site *s, unsigned peer, const struct wire_he
     return ERR_OK;
 }
 
-static enum err heard(struct site *s, unsigned peer, const struct wire_hello *said,
-                      const struct wire_hello_answer *a)
+static enum err hello_heard(struct site *s, unsigned peer, const struct wire_hello *said,
+                            const struct wire_hello_answer *a)
 {
     unsigned count = s->replica->fragments->count;
     if (a->fragment_count != count)
@@ -330,7 +331,7 @@ static enum err heard(struct site *s, unsigned peer, const struct wire_hello *sa
                        a->fragment_count, count);
     TRY(site_identity_heard(s, peer, a));
     TRY(steps_heard(s, a)); /* a new epoch stores it: train.steps grows at a start only */
-    TRY(bind(s, &s->peer[peer], a));
+    TRY(epoch_bind(s, &s->peer[peer], a));
     s->call.heard = true;
     TRY(organs_heard(s, peer, a));
     for (unsigned f = peer; f < count; f += site_peers(s)) {
@@ -349,7 +350,7 @@ static enum err heard(struct site *s, unsigned peer, const struct wire_hello *sa
     return ERR_OK;
 }
 
-static enum err refused(enum round_outcome o, const char *text)
+static enum err answer_error(enum round_outcome o, const char *text)
 {
     static const struct {
         enum round_outcome outcome;
@@ -371,7 +372,7 @@ static enum err refused(enum round_outcome o, const char *text)
  * former process's number. One refusal is the pause in which a person can see that the former
  * process is gone; the next start is beyond its number (or the one after, if a disk was lost
  * before). */
-static enum err taken(struct site *s, enum round_outcome o, const char *text)
+static enum err incarnation_raise(struct site *s, enum round_outcome o, const char *text)
 {
     if (s->call.incarnation < UINT32_MAX)
         s->call.incarnation <<= 16;
@@ -415,18 +416,19 @@ enum err site_hello_once(struct site_slot *l, bool has_state)
     case ROUND_JOIN:
     case ROUND_DIVERGED:
     case ROUND_STEP_BACK:
-        return heard(s, peer, &m, &a);
+        return hello_heard(s, peer, &m, &a);
     case ROUND_CONFLICT:
     case ROUND_SUPERSEDED:
-        return has_state ? refused(a.outcome, a.text) : taken(s, a.outcome, a.text);
+        return has_state ? answer_error(a.outcome, a.text)
+                         : incarnation_raise(s, a.outcome, a.text);
     case ROUND_SUPPLY:
-        return has_state ? site_supply(l) : refused(a.outcome, a.text);
+        return has_state ? site_supply(l) : answer_error(a.outcome, a.text);
     case ROUND_LOST_STATE: /* it has halted; an operator brings it back */
     case ROUND_FULL:
         return err_set(ERR_LINK, "the aggregator answers %s: %s", round_outcome_name(a.outcome),
                        a.text);
     default:
-        return refused(a.outcome, a.text);
+        return answer_error(a.outcome, a.text);
     }
 }
 
@@ -444,7 +446,7 @@ enum err site_react(struct site_slot *l, const struct wire_answer *a)
         return site_hello(l, true);
     case ROUND_SUPERSEDED: /* by another stream of ours, or by a newer process: hello tells */
         if (MUTANT(SUPERSEDED_FATAL))
-            return refused(a->outcome, a->text);
+            return answer_error(a->outcome, a->text);
         TRY(back_off(l, "another stream of this site is being served", ""));
         return site_hello(l, true);
     case ROUND_FULL:
@@ -458,7 +460,7 @@ enum err site_react(struct site_slot *l, const struct wire_answer *a)
     case ROUND_LOST_STATE:
         return back_off(l, "aggregator has lost state and halted", a->text);
     default:
-        return refused(a->outcome, a->text);
+        return answer_error(a->outcome, a->text);
     }
 }
 

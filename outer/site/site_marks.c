@@ -14,7 +14,7 @@ static void mark_fields(struct record_cursor *c, struct site_mark *m)
         record_u64(c, &m->postponed[f]);
 }
 
-static void fields(struct record_cursor *c, void *self)
+static void marks_fields(struct record_cursor *c, void *self)
 {
     struct site_marks *m = self;
     record_u32(c, &m->count);
@@ -27,7 +27,7 @@ static void fields(struct record_cursor *c, void *self)
 enum err site_marks_read(struct site_marks *m, struct env *env)
 {
     struct arena scratch = arena_make(0);
-    struct record_form form = {"marks", fields, m};
+    struct record_form form = {"marks", marks_fields, m};
     struct record r;
     memset(m, 0, sizeof *m);
     enum err e = store_read(env, path, &form, 0, &r, &scratch);
@@ -38,7 +38,7 @@ enum err site_marks_read(struct site_marks *m, struct env *env)
 enum err site_marks_add(struct env *env, const struct site_mark *mark)
 {
     struct site_marks m;
-    struct record_form form = {"marks", fields, &m};
+    struct record_form form = {"marks", marks_fields, &m};
     enum err e = site_marks_read(&m, env);
     if (e == ERR_CORRUPT) { /* of older checkpoints: what they need is gone, the new one's is not */
         log_event(LOG_ERROR, "marks_lost", "why=\"%s\"", err_message());

@@ -231,6 +231,11 @@ enum err site_sleep(struct site_slot *l, uint64_t ms) MUST; /* ERR_STOPPED */
 void site_polled(struct site *s, unsigned fragment, uint64_t round);
 /* The mutex, around a call or a wait: what is shared may have changed afterwards. */
 void site_unlock(struct site *s);
+static inline enum err site_unlocked(struct site *s, enum err e) /* unlocks, and returns e */
+{
+    site_unlock(s);
+    return e;
+}
 void site_lock(struct site *s);
 /* The manifest of a recorded round, from the aggregator: by the digests here it is the one. With
  * the lock held, which is released during the call. ERR_LINK: not now. */

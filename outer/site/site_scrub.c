@@ -30,12 +30,6 @@ static struct site *site_of(void *self)
     return s;
 }
 
-static enum err unlocked(struct site *s, enum err e)
-{
-    site_unlock(s);
-    return e;
-}
-
 /* ---- states ---- */
 
 /* With the lock held, which is released while another thread works. */
@@ -83,18 +77,18 @@ static enum err state_mend(void *self, const struct scrub_file *f)
     struct site *s = site_of(self);
     unsigned fragment = (unsigned)f->number[0];
     if (round_ahead(s, f) || !s->env->ops->exists(s->env, f->path))
-        return unlocked(s, ERR_INPUT);
+        return site_unlocked(s, ERR_INPUT);
     if (f->number[1] == s->replica->state[fragment].round)
-        return unlocked(s, outer_state_repair(s->replica, fragment, f->number[1]));
-    return unlocked(s, repair_wait(s, fragment, f->number[1]));
+        return site_unlocked(s, outer_state_repair(s->replica, fragment, f->number[1]));
+    return site_unlocked(s, repair_wait(s, fragment, f->number[1]));
 }
 
 static enum err current_mend(void *self, const struct scrub_file *f)
 {
     struct site *s = site_of(self);
-    return unlocked(s, round_ahead(s, f)
-                           ? ERR_INPUT
-                           : outer_state_repair_current(s->replica, (unsigned)f->number[0]));
+    return site_unlocked(s, round_ahead(s, f)
+                                ? ERR_INPUT
+                                : outer_state_repair_current(s->replica, (unsigned)f->number[0]));
 }
 
 /* ---- manifests and aggregates of earlier rounds ---- */
@@ -113,7 +107,7 @@ static enum err manifest_mend(void *self, const struct scrub_file *f)
 {
     struct site *s = site_of(self);
     bool idle = round_ahead(s, f) || !f->number[1];
-    return unlocked(s, idle ? ERR_INPUT : manifest_mend_locked(s, f));
+    return site_unlocked(s, idle ? ERR_INPUT : manifest_mend_locked(s, f));
 }
 
 static enum err aggregate_fetch(struct site *s, const struct manifest *m, uint8_t *to)
@@ -157,7 +151,7 @@ static enum err aggregate_mend(void *self, const struct scrub_file *f)
 {
     struct site *s = site_of(self);
     bool idle = round_ahead(s, f) || !f->number[1];
-    return unlocked(s, idle ? ERR_INPUT : aggregate_mend_locked(s, f));
+    return site_unlocked(s, idle ? ERR_INPUT : aggregate_mend_locked(s, f));
 }
 
 /* ---- what the site alone has ---- */
@@ -173,20 +167,20 @@ static enum err outbox_mend(void *self, const struct scrub_file *f)
         if (e == ERR_OK)
             break;
     }
-    return unlocked(s, s->env->ops->exists(s->env, f->path) ? e : ERR_INPUT);
+    return site_unlocked(s, s->env->ops->exists(s->env, f->path) ? e : ERR_INPUT);
 }
 
 static enum err id_mend(void *self, const struct scrub_file *f)
 {
     struct site *s = site_of(self);
-    return unlocked(s, site_id_again(s, f->path));
+    return site_unlocked(s, site_id_again(s, f->path));
 }
 
 static enum err begun_mend(void *self, const struct scrub_file *f)
 {
     (void)f;
     struct site *s = site_of(self);
-    return unlocked(s, store_begin_again(s->env));
+    return site_unlocked(s, store_begin_again(s->env));
 }
 
 static const struct scrub_row rows[] = {

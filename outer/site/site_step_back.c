@@ -113,7 +113,7 @@ enum err site_withdrawn_load(struct site *s, unsigned fragment, uint64_t round, 
 }
 
 /* The contribution to the round that the fragment stands before, if there is one. */
-static enum err withdraw(struct site_slot *l, unsigned fragment)
+static enum err contribution_withdraw(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     uint64_t round = s->replica->state[fragment].round;
@@ -143,7 +143,7 @@ enum err site_step_back(struct site_slot *l, unsigned fragment)
     struct site *s = l->site;
     uint64_t given_up = s->replica->state[fragment].round - 1;
     ASSERT(site_step_back_due(s, fragment));
-    TRY(withdraw(l, fragment));
+    TRY(contribution_withdraw(l, fragment));
     TRY(site_final_keep(s, fragment));
     enum err e = outer_state_step_back(s->replica, fragment); /* == COMMIT POINT == */
     if (e == ERR_INPUT || e == ERR_CORRUPT)

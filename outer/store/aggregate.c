@@ -14,8 +14,8 @@ enum err aggregate_sum(struct outer_state *m, unsigned fragment, const struct do
     return c->aggregate(c, &call, out->data, &out->size_bytes, in->payloads, in->n);
 }
 
-static enum err gathered(const struct downlink_input *in, struct aggregate_bytes *out,
-                         struct arena *a)
+static enum err aggregate_gather(const struct downlink_input *in, struct aggregate_bytes *out,
+                                 struct arena *a)
 {
     struct file_part *parts = arena_array(a, in->n + 1, sizeof *parts);
     uint8_t *sizes = arena_alloc(a, 8 * (size_t)in->n);
@@ -38,5 +38,5 @@ enum err aggregate_make(struct outer_state *m, unsigned fragment, const struct d
     bool again = schedule_compresses_downlink(&m->schedule, c->kind, in->n);
     outer_state_own_keep(m, fragment);
     return c->summable || again ? aggregate_sum(m, fragment, in, again, out, a)
-                                : gathered(in, out, a);
+                                : aggregate_gather(in, out, a);
 }

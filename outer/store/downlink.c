@@ -17,7 +17,7 @@ static enum err identity_check(struct outer_state *m, unsigned fragment, const s
 }
 
 /* Random bits of codecs that round so: as the state has them, the same when it is done again. */
-static void seed(struct outer_state *m, unsigned fragment)
+static void downlink_seed(struct outer_state *m, unsigned fragment)
 {
     uint64_t bits;
     memcpy(&bits, m->state[fragment].digest.bytes, sizeof bits);
@@ -41,7 +41,7 @@ enum err downlink_sum(struct outer_state *m, unsigned fragment, uint8_t *aggrega
     TRY(codec_sum(c, &call, z, m->next.theta, in->payloads, in->n));
     for (size_t i = 0; i < count; i++)
         z[i] += residual[i];
-    seed(m, fragment);
+    downlink_seed(m, fragment);
     TRY(c->encode(c, &call, made, &p.size_bytes, residual, z));
     TRY(identity_check(m, fragment, c, &p));
     codec_sum_codes(c, made, in->payloads, in->n, count);

@@ -145,7 +145,7 @@ static bool record_behind(const uint8_t *data, size_t size, uint64_t sequence)
     return false;
 }
 
-static enum err damaged(const struct journal *j, const char *what)
+static enum err journal_damaged(const struct journal *j, const char *what)
 {
     return err_set(ERR_CORRUPT, "%s/%s: record %" PRIu64 " at byte %" PRIu64 ": %s", j->env->root,
                    j->path, j->sequence, j->size_bytes, what);
@@ -191,15 +191,15 @@ static enum err record_read(struct journal *j, const uint8_t *data, size_t n,
     if (first && r->kind != JOURNAL_HEAD)
         return of_version(j, 1);
     if (sequence != j->sequence || !digest_equal(&before, &j->last))
-        return damaged(j, "does not follow the one before it");
+        return journal_damaged(j, "does not follow the one before it");
     bool known = r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_SEAL ||
                  r->kind == JOURNAL_COMMIT || r->kind == JOURNAL_EPOCH ||
                  r->kind == JOURNAL_QUARANTINE || r->kind == JOURNAL_OPERATOR ||
                  r->kind == JOURNAL_ROSTER || r->kind == JOURNAL_AMENDMENT;
     if (first != (r->kind == JOURNAL_HEAD) || (!first && !known))
-        return damaged(j, "of a kind this version does not know: written by a newer one?");
+        return journal_damaged(j, "of a kind this version does not know: written by a newer one?");
     if (!body_get(b, r))
-        return damaged(j, "malformed");
+        return journal_damaged(j, "malformed");
     return first ? head_read(j, r) : ERR_OK;
 }
 
@@ -208,7 +208,7 @@ static enum err tail_read(struct journal *j, const uint8_t *at, size_t left)
 {
     bool at_once = j->size_bytes == 0 || j->size_bytes < j->whole_bytes;
     if (at_once || left >= RECORD_MAX || record_behind(at, left, j->sequence))
-        return damaged(j, "damaged");
+        return journal_damaged(j, "damaged");
     return ERR_OK;
 }
 

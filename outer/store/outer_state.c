@@ -8,7 +8,7 @@ size_t outer_state_elements(const struct outer_state *m, unsigned fragment)
     return m->fragments->f[fragment].elements;
 }
 
-static size_t largest(const struct fragments *f)
+static size_t fragment_largest(const struct fragments *f)
 {
     size_t most = 0;
     for (unsigned p = 0; p < f->count; p++)
@@ -48,7 +48,7 @@ static size_t codec_state_bytes(const struct outer_state_options *o, unsigned fr
 
 struct outer_memory outer_state_memory(const struct outer_state_options *o, bool here)
 {
-    size_t most = largest(o->fragments);
+    size_t most = fragment_largest(o->fragments);
     struct outer_memory m = {.host = state_bytes(o, &o->outer, most)};
     for (unsigned p = 0; p < o->fragments->count; p++)
         m.host += state_bytes(o, outer_state_configured(o, p), o->fragments->f[p].elements) +
@@ -95,7 +95,7 @@ enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
     *m = (struct outer_state){
         .env = w, .dev = d, .o = *o, .fragments = o->fragments, .schedule = o->schedule};
     m->o.keep = o->keep < OUTER_STATES_MIN ? OUTER_STATES_MIN : o->keep;
-    size_t most = largest(o->fragments);
+    size_t most = fragment_largest(o->fragments);
     TRY_ALLOC(m->state = arena_array(perm, o->fragments->count, sizeof *m->state));
     for (unsigned p = 0; p < o->fragments->count; p++) {
         TRY(outer_state_arrays_alloc(&m->state[p], o, outer_state_configured(o, p),

@@ -46,7 +46,7 @@ static enum err step_again(struct outer_state *m, const struct outer_state_fragm
 }
 
 /* The aggregator's: from the state of the round before, and the aggregate. */
-static enum err remake(struct outer_state *m, unsigned fragment, uint64_t round)
+static enum err state_remake(struct outer_state *m, unsigned fragment, uint64_t round)
 {
     struct manifest manifest;
     char path[PATH_BYTES];
@@ -78,7 +78,7 @@ static enum err load_before(struct outer_state *m, unsigned fragment, uint64_t r
               before);
     e = outer_state_read(m, fragment, before, s);
     if (!m->o.residuals)
-        return e == ERR_OK ? remake(m, fragment, before) : e;
+        return e == ERR_OK ? state_remake(m, fragment, before) : e;
     if (e == ERR_CORRUPT)
         e = load_before(m, fragment, before);
     return e == ERR_OK ? outer_state_drop(m, fragment, round, "state")

@@ -102,8 +102,8 @@ static enum err finite_check(struct outer_state *m, unsigned fragment, uint64_t 
 }
 
 /* Values that took no part in the round: theta and what is beside it are as before. */
-static void hold(struct outer_state *m, const struct outer_state_fragment *s, unsigned fragment,
-                 const struct outer_opt_state *at)
+static void held_keep(struct outer_state *m, const struct outer_state_fragment *s,
+                      unsigned fragment, const struct outer_opt_state *at)
 {
     size_t n = stages_held(&m->stages, &m->schedule, fragment, s->round);
     for (size_t i = 0; i < n; i++)
@@ -118,8 +118,8 @@ static void hold(struct outer_state *m, const struct outer_state_fragment *s, un
 }
 
 /* The layers that the next stage adds. Nothing has changed their slabs yet. */
-static void grow(const struct outer_state *m, unsigned fragment, uint64_t round, float *theta,
-                 uint8_t *codes)
+static void layers_add(const struct outer_state *m, unsigned fragment, uint64_t round, float *theta,
+                       uint8_t *codes)
 {
     size_t n = stages_growth(&m->stages, &m->schedule, fragment, round);
     for (size_t i = 0; i < n; i++) {
@@ -131,8 +131,8 @@ static void grow(const struct outer_state *m, unsigned fragment, uint64_t round,
 }
 
 /* The outer step with m->mean, from state s into `next`. */
-static enum err advance(struct outer_state *m, const struct outer_state_fragment *s,
-                        unsigned fragment)
+static enum err state_advance(struct outer_state *m, const struct outer_state_fragment *s,
+                              unsigned fragment)
 {
     struct outer_state_fragment *next = outer_state_next(m, fragment);
     size_t n = outer_state_elements(m, fragment);
@@ -145,8 +145,8 @@ static enum err advance(struct outer_state *m, const struct outer_state_fragment
         anneal_restarts(&o.anneal, &m->schedule, fragment, s->round))
         m->dev->ops->zero(m->dev, at.slab[0], n * sizeof *at.slab[0]);
     outer_opt_step(m->dev, &o, &at, m->mean, s->round, n);
-    hold(m, s, fragment, &at);
-    grow(m, fragment, s->round, at.theta, next->codes);
+    held_keep(m, s, fragment, &at);
+    layers_add(m, fragment, s->round, at.theta, next->codes);
     TRY(finite_check(m, fragment, s->round, &at));
     staging_out(g, next->theta, at.theta, n);
     for (unsigned i = 0; i < OUTER_SLABS; i++)
@@ -157,7 +157,7 @@ static enum err advance(struct outer_state *m, const struct outer_state_fragment
 
 enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *theta)
 {
-    TRY(advance(m, &m->state[fragment], fragment));
+    TRY(state_advance(m, &m->state[fragment], fragment));
     memcpy(theta, m->next.theta, outer_state_elements(m, fragment) * sizeof *theta);
     return ERR_OK;
 }
@@ -242,7 +242,7 @@ static enum err next_step(struct outer_state *m, const struct outer_state_fragme
 {
     unsigned fragment = manifest->fragment;
     TRY(mean_of(m, fragment, manifest, aggregate, outer_state_next(m, fragment)->codes, s->codes));
-    TRY(advance(m, s, fragment));
+    TRY(state_advance(m, s, fragment));
     m->next.round = s->round + 1;
     m->next.digest = outer_state_shared_digest(&m->next, outer_state_elements(m, fragment));
     return ERR_OK;
@@ -258,7 +258,7 @@ static enum err next_same(struct outer_state *m, const struct outer_state_fragme
     outer_state_shared_parts(next, elements, to);
     parts_copy(to, from, outer_state_shared_parts(s, elements, from));
     next->round = s->round + 1;
-    grow(m, fragment, s->round, next->theta, next->codes);
+    layers_add(m, fragment, s->round, next->theta, next->codes);
     TRY(dev_sync(m->dev));
     next->digest = outer_state_shared_digest(next, elements);
     return ERR_OK;

@@ -64,7 +64,7 @@ static void count_add(struct scrub *s, uint64_t *count, uint64_t n)
 }
 
 /* ERR_STOPPED: the scrub is being closed. */
-static enum err pace(struct scrub *s, size_t read_bytes)
+static enum err scrub_pace(struct scrub *s, size_t read_bytes)
 {
     count_add(s, &s->counts.bytes, read_bytes);
     s->owed_bytes += read_bytes;
@@ -107,7 +107,7 @@ static enum err input_read(struct scrub_input *in, uint8_t *to, size_t n, uint64
     for (size_t done = 0, part; done < n; done += part) {
         part = n - done < PIECE_BYTES ? n - done : PIECE_BYTES;
         TRY(durable_read_at(in->s->env->disk, in->fd, in->full, to + done, part, at + done));
-        TRY(pace(in->s, part));
+        TRY(scrub_pace(in->s, part));
     }
     return ERR_OK;
 }
@@ -318,7 +318,7 @@ static enum err row_walk(struct scrub *s, const struct scrub_row *row, const cha
     return e == ERR_STOPPED ? e : ERR_OK; /* a directory that went away meanwhile */
 }
 
-static enum err pass(struct scrub *s)
+static enum err scrub_all(struct scrub *s)
 {
     struct scrub_counts before = s->counts;
     uint64_t began = s->env->ops->now_ms(s->env);
@@ -348,7 +348,7 @@ static void scrub_main(void *self)
     uint64_t wait_ms = s->o.every_ms < SCRUB_FIRST_MS ? s->o.every_ms : SCRUB_FIRST_MS;
     while (!scrub_wait(s, wait_ms)) {
         uint64_t began = s->env->ops->now_ms(s->env);
-        if (pass(s) != ERR_OK)
+        if (scrub_all(s) != ERR_OK)
             return;
         uint64_t took = s->env->ops->now_ms(s->env) - began;
         wait_ms = took < s->o.every_ms ? s->o.every_ms - took : 0;
@@ -409,7 +409,7 @@ enum err scrub_pass(struct env *w, const struct scrub_options *o, struct scrub_c
 {
     struct scrub s = {.env = w, .o = *o, .at_once = true};
     TRY_ALLOC(s.piece = malloc(PIECE_BYTES));
-    enum err e = pass(&s);
+    enum err e = scrub_all(&s);
     *out = s.counts;
     free(s.piece);
     return e;

@@ -101,7 +101,7 @@ struct packed {
     size_t size_bytes;
 };
 
-static enum err pack(struct packed *to, const ProtobufCMessage *m)
+static enum err message_pack(struct packed *to, const ProtobufCMessage *m)
 {
     to->size_bytes = protobuf_c_message_get_packed_size(m);
     ASSERT(to->size_bytes <= wire_largest(to->kind));
@@ -129,7 +129,7 @@ static enum err hello_encode(struct packed *to, const void *message)
     states_out(parts, list, proofs, m->fragments, m->fragment_count);
     p.n_fragments = m->fragment_count;
     p.fragments = list;
-    return pack(to, &p.base);
+    return message_pack(to, &p.base);
 }
 
 static enum err hello_answer_encode(struct packed *to, const void *message)
@@ -158,7 +158,7 @@ static enum err hello_answer_encode(struct packed *to, const void *message)
     roster.sites = m->sites;
     p.roster = m->roster_version > 1 ? &roster : NULL;
     p.announcement = announcement_out(&m->announcement);
-    return pack(to, &p.base);
+    return message_pack(to, &p.base);
 }
 
 static enum err poll_encode(struct packed *to, const void *message)
@@ -170,7 +170,7 @@ static enum err poll_encode(struct packed *to, const void *message)
     p.fragment = m->fragment;
     p.round = m->round;
     p.hold_ms = m->hold_ms;
-    return pack(to, &p.base);
+    return message_pack(to, &p.base);
 }
 
 static enum err poll_answer_encode(struct packed *to, const void *message)
@@ -185,7 +185,7 @@ static enum err poll_answer_encode(struct packed *to, const void *message)
     p.wants = (uint32_t)m->wants;
     ASSERT(m->body_bytes <= WIRE_MASK_ANSWER_MAX);
     p.body = (blob){m->wants ? m->body_bytes : 0, (uint8_t *)(uintptr_t)m->body};
-    return pack(to, &p.base);
+    return message_pack(to, &p.base);
 }
 
 static enum err mask_encode(struct packed *to, const void *message)
@@ -200,7 +200,7 @@ static enum err mask_encode(struct packed *to, const void *message)
     p.round = m->round;
     p.first = m->first;
     p.body = (blob){m->body_bytes, (uint8_t *)(uintptr_t)m->body};
-    return pack(to, &p.base);
+    return message_pack(to, &p.base);
 }
 
 static enum err mask_answer_encode(struct packed *to, const void *message)
@@ -212,7 +212,7 @@ static enum err mask_answer_encode(struct packed *to, const void *message)
     p.answer = &answer;
     p.number = m->number;
     p.body = (blob){m->body_bytes, (uint8_t *)(uintptr_t)m->body};
-    return pack(to, &p.base);
+    return message_pack(to, &p.base);
 }
 
 static enum err report_encode(struct packed *to, const void *message)
@@ -230,7 +230,7 @@ static enum err report_encode(struct packed *to, const void *message)
     p.tokens = m->tokens;
     p.bytes_up = m->bytes_up;
     p.bytes_down = m->bytes_down;
-    return pack(to, &p.base);
+    return message_pack(to, &p.base);
 }
 
 static enum err leave_encode(struct packed *to, const void *message)
@@ -240,7 +240,7 @@ static enum err leave_encode(struct packed *to, const void *message)
     Atoll__Head head = head_out(&m->head);
     p.head = &head;
     p.text = text_out(m->text, sizeof m->text);
-    return pack(to, &p.base);
+    return message_pack(to, &p.base);
 }
 
 static enum err operate_encode(struct packed *to, const void *message)
@@ -254,7 +254,7 @@ static enum err operate_encode(struct packed *to, const void *message)
     p.to = m->to;
     p.version = m->version;
     p.setting = text_out(m->setting, sizeof m->setting);
-    return pack(to, &p.base);
+    return message_pack(to, &p.base);
 }
 
 static enum err upload_encode(struct packed *to, const void *message)
@@ -286,7 +286,7 @@ static enum err upload_encode(struct packed *to, const void *message)
         offer.signature = (blob){sizeof m->signature, (uint8_t *)(uintptr_t)m->signature};
     Atoll__Upload p = ATOLL__UPLOAD__INIT;
     p.offer = &offer;
-    return pack(to, &p.base);
+    return message_pack(to, &p.base);
 }
 
 static enum err fetch_encode(struct packed *to, const void *message)
@@ -301,7 +301,7 @@ static enum err fetch_encode(struct packed *to, const void *message)
     p.offset = m->offset;
     p.size = m->size_bytes;
     p.chunk = m->chunk_bytes;
-    return pack(to, &p.base);
+    return message_pack(to, &p.base);
 }
 
 static enum err download_encode(struct packed *to, const void *message)
@@ -309,13 +309,13 @@ static enum err download_encode(struct packed *to, const void *message)
     Atoll__Answer answer = answer_out(message);
     Atoll__Download p = ATOLL__DOWNLOAD__INIT;
     p.answer = &answer;
-    return pack(to, &p.base);
+    return message_pack(to, &p.base);
 }
 
 static enum err answer_encode(struct packed *to, const void *message)
 {
     Atoll__Answer p = answer_out(message);
-    return pack(to, &p.base);
+    return message_pack(to, &p.base);
 }
 
 /* ---- decoding ---- */
