@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The documents agree with one another and with the code: relative links and their anchors, paths and configuration keys in backticks,
-every page and every "docs/PAGE.md NUMBER" that a comment cites, every file of the repository that a source or a README names. Lines
-have at most 130 columns outside tables and generated pages.
+every page and every "docs/PAGE.md NUMBER" that a comment cites, every file of the repository that a source or a README names; the lines
+of the reading path and the names of "Where is ...?" in docs/architecture.md. Lines have at most 130 columns outside tables and
+generated pages.
 
     tests/structure/documents.py [ROOT]     ends with 1 and names every miss
     tests/structure/documents.py --wrap     wraps long paragraphs of the documents
@@ -112,6 +113,27 @@ def check_page(root, name, text, known, missed):
                 missed.append(f"{name}:{number}: `{path}` is not there")
 
 
+def check_reading(root, name, missed):
+    """A row of the reading path has the lines of its files, and its text their sum; a row of "Where is ...?" names what is there."""
+    path, _, where = read(root, name).partition("## 10.")[2].partition("## 11.")
+    lines = 0
+    for row in re.findall(r"^\| \d+ \|(.*)\| (\d+) \|", path, re.MULTILINE):
+        there = sum(read(root, f).count("\n") for f in PATH.findall(row[0]) if os.path.isfile(os.path.join(root, f)))
+        lines += there
+        if abs(there - int(row[1])) > max(20, there / 10):
+            missed.append(f"{name}: {row[0].strip()}: {row[1]} lines; there are {there}")
+    said = re.search(r"about ([\d,]+) lines", path)
+    if not said or abs(int(said.group(1).replace(",", "")) - lines) > lines / 10:
+        missed.append(f"{name}: the reading path says {said and said.group(1)} lines in all; there are {lines}")
+    for row in re.findall(r"^\|(?! question|---)(.*)\|$", where, re.MULTILINE):
+        text = "".join(read(root, f) for f in PATH.findall(row) if os.path.isfile(os.path.join(root, f)))
+        for word in re.findall(r"`(\w+)`", row.split("|")[2]):
+            if not re.search(rf"\b{word}\b", text):
+                missed.append(f"{name}: {row.split('|')[0].strip()} No file of the row has {word}")
+    if not lines or not where:
+        missed.append(f"{name}: no reading path, or no answers after it")
+
+
 def check_citations(root, name, pages, markdown, missed):
     text = re.sub(r"\s*\\?\n\s*(?:\*|//|#)?\s*", " ", read(root, name))
     for page in set(PAGE.findall(text)) - markdown if name.endswith(SUFFIXES[:3]) else ():
@@ -189,6 +211,7 @@ def main():
     known = keys(root)
     for d in documents:
         check_page(root, d, read(root, d), known, missed)
+    check_reading(root, "docs/architecture.md", missed)
     markdown = {os.path.basename(f) for f in files(root, "*.md")}
     sources = files(root, "*.c", "*.h", "*.cu", "*.cuh", "*.cc", "*.proto", "*.py", "*.sh", "*CMakeLists.txt")
     for f in sources:
