@@ -4,6 +4,8 @@
 #   deploy/reproduce.sh --quick [NAME ...|--all]   small runs without downloads, under a minute each; quality is not judged
 #   deploy/reproduce.sh NAME --runs A,B        of a row whose rates are searched (tests/reproduce/README.md): these runs alone;
 #              --seeds N                          and these first seeds
+#   deploy/reproduce.sh --broken --quick NAME|--all   small runs with and without the mechanism of each method: its row must see that
+#                                              it is gone; the results stand in tests/reproduce/broken.csv
 #   deploy/reproduce.sh --list                 rows and their minutes
 #   deploy/reproduce.sh --page                 docs/reproductions.md anew, from the rows and results.csv
 # Installs what is missing, builds, prepares text. A stopped run goes on with the same command. --again runs finished runs, too;
@@ -19,7 +21,7 @@ only=no built=no
 for argument in "$@"; do
     case $argument in
     -h | --help)
-        sed -n '2,11s/^# \{0,1\}//p' "$0"
+        sed -n '2,13s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     --list | --page | --check-page) only=yes ;;

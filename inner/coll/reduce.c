@@ -1,5 +1,6 @@
 #include "inner/coll/reduce.h"
 #include <math.h>
+#include "kernels/base/mutant.h"
 
 const struct reducer *reducer_of(const struct settings *s)
 {
@@ -60,6 +61,8 @@ static enum err begin_to(struct grad_reduce *r, size_t from)
 static void clip_bucket(struct grad_reduce *r, size_t from, size_t to)
 {
     size_t count = r->bucket ? (r->elements + r->bucket - 1) / r->bucket : 1;
+    if (WITHOUT(BUCKET_CLIP))
+        return;
     const struct dev_clip a = {.sumsq = r->norms,
                                .loss = r->norms,
                                .targets = r->norms + 1,

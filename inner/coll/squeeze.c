@@ -1,4 +1,5 @@
 #include "inner/coll/squeeze.h"
+#include "kernels/base/mutant.h"
 
 static size_t runs_of(size_t elements)
 {
@@ -176,7 +177,7 @@ static void encode_server(struct squeeze *q, const struct squeeze_args *a, const
                                          .scales = q->ranges.scales + q->first_range,
                                          .scales_stride = q->ranges.count};
     const struct dev_sign_encode e = {.x = share,
-                                      .error = q->server,
+                                      .error = WITHOUT(SERVER_FEEDBACK) ? NULL : q->server,
                                       .mask = mask,
                                       .stop = a->stop,
                                       .ranges = q->served.ranges,

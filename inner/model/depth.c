@@ -1,5 +1,6 @@
 #include "inner/model/depth.h"
 #include <math.h>
+#include "kernels/base/mutant.h"
 #include "kernels/base/rng.h"
 
 /* ---- layer dropping ---- */
@@ -17,7 +18,7 @@ double depth_keep(const struct settings *s, uint64_t step, size_t layer)
 
 float depth_scale(const struct settings *s, uint64_t step, size_t layer)
 {
-    return (float)(1 / depth_keep(s, step, layer));
+    return WITHOUT(DROP_SCALE) ? 1 : (float)(1 / depth_keep(s, step, layer));
 }
 
 /* The gate: place 0 of the stream of dropout, which no mask has. */

@@ -1,6 +1,7 @@
 #include "outer/diloco/merge.h"
-#include "outer/protocol/mutant.h"
 #include <math.h>
+#include "kernels/base/mutant.h"
+#include "outer/protocol/mutant.h"
 
 /* A shorter delta has no direction. Its inverse, times the largest weight, is far from what f32
  * holds. */
@@ -130,7 +131,7 @@ enum err merge_apply(enum merge_kind kind, const struct codec *c, const struct c
         TRY(merge_scaled(c, call, mean, in));
     if (kind == MERGE_EDIT && in->length_max > 0 && !MUTANT(LENGTH_UNBOUND))
         return length_bound(call, mean, in->length_max);
-    if (kind != MERGE_RADIAL)
+    if (kind != MERGE_RADIAL || WITHOUT(RADIAL_MERGE))
         return ERR_OK;
     ASSERT(!c->summable && call->view && in->values);
     enum err e = merge_radial(c, call, mean, in, &scratch);

@@ -1,5 +1,6 @@
 #include "outer/diloco/stepper.h"
 #include <string.h>
+#include "kernels/base/mutant.h"
 #include "outer/protocol/mutant.h"
 
 enum { ASK_EVERY_MS = 1000 }; /* a call to an aggregator that is away may take long */
@@ -10,6 +11,7 @@ void stepper_open(struct stepper *s, const struct stepper_options *o)
     ASSERT(o->schedule.overlap || !o->before_update);
     ASSERT(!o->timed || (o->strict && !o->schedule.overlap && o->schedule.fragments == 1));
     *s = (struct stepper){.o = *o, .slots = slots ? slots : 1};
+    s->o.before_update = o->before_update && !WITHOUT(BEFORE_UPDATE);
 }
 
 static struct stepper_action *action_add(struct stepper_update *u, enum stepper_verb verb,

@@ -19,6 +19,10 @@ class Missing(Exception):
     """A measure that no finished run has."""
 
 
+class Undecided(Exception):
+    """Measured, and yet nothing can be said."""
+
+
 class Run:
     def __init__(self, name):
         self.name = name
@@ -71,6 +75,15 @@ def loss(measures, run: Run):
 def best(measures, run: Run):
     """loss of a run with `search` at its best rate: the lowest mean over seeds, with a higher one at a rate on each side"""
     return measures(run, "best")
+
+
+def best_of(measures, *runs: Run):
+    """loss of the one of these runs, which differ in one rising number, with the lowest mean over seeds; at an edge: undecided"""
+    losses = [measures(r, "eval.loss.last") for r in runs]
+    i = min(range(len(runs)), key=lambda k: losses[k].mean)
+    if i in (0, len(runs) - 1):
+        raise Undecided(f"the best of {', '.join(r.name for r in runs)} is {runs[i].name}, at an edge of what was run")
+    return losses[i]
 
 
 def rate(measures, run: Run):
@@ -179,8 +192,15 @@ def higher(_, x: Sample, y: Sample):
 
 REDUCTIONS = {"last": lambda x: x[-1], "first": lambda x: x[0], "mean": statistics.fmean, "median": statistics.median, "sum": sum,
               "min": min, "max": max, "count": len}
-FUNCTIONS = {f.__name__.rstrip("_"): f for f in (loss, best, rate, time, tokens, parameters, bytes_, metric, score, value, time_to, loss_at, mean, sd,
+FUNCTIONS = {f.__name__.rstrip("_"): f for f in (loss, best, best_of, rate, time, tokens, parameters, bytes_, metric, score, value, time_to, loss_at, mean, sd,
                                                  sem, least, most, abs_, log, sqrt, lower, higher)}
+
+
+def parameters_of(name, node):
+    """Behind `measures`, one for each argument of a call; of any number (*runs) two and more."""
+    found = list(inspect.signature(FUNCTIONS[name]).parameters.values())[1:]
+    last = found[-1]
+    return found[:-1] + [last] * max(2, len(node.args)) if last.kind is last.VAR_POSITIONAL else found
 
 
 class Expression:
@@ -226,7 +246,7 @@ class Expression:
             self.fail(f"there is no function {name}; functions: {', '.join(FUNCTIONS)}")
         if node.keywords:
             self.fail(f"{name}() takes no named arguments")
-        expected = list(inspect.signature(FUNCTIONS[name]).parameters.values())[1:]
+        expected = parameters_of(name, node)
         needed = sum(p.default is p.empty for p in expected)
         if not needed <= len(node.args) <= len(expected):
             self.fail(f"{name}() takes {needed} to {len(expected)} arguments: {', '.join(p.name for p in expected)}")
@@ -240,6 +260,16 @@ class Expression:
             else:
                 self.check(argument)
 
+    def programs(self):
+        """Runs that stand as a name: what the reference printed, also in formulas."""
+        found = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Name) and node.id in self.formulas:
+                found |= self.formulas[node.id].programs()
+            elif isinstance(node, ast.Name) and node.id in self.runs:
+                found.add(node.id)
+        return found
+
     def evaluate(self, measures):
         """measures(Run, name) -> Sample. A Sample, or True or False."""
         return self.of(self.tree, measures)
@@ -247,7 +277,7 @@ class Expression:
     def of(self, node, measures):
         if isinstance(node, ast.Call):
             function = FUNCTIONS[node.func.id]
-            kinds = list(inspect.signature(function).parameters.values())[1:]
+            kinds = parameters_of(node.func.id, node)
             return function(measures, *[Run(a.id) if k.annotation is Run else a.value if k.annotation is str else self.of(a, measures)
                                         for a, k in zip(node.args, kinds)])
         if isinstance(node, ast.Name):

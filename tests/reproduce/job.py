@@ -48,7 +48,15 @@ class Job:
         self.settings = row.settings(name, quick)
         self.program = self.settings.get("program")
         self.folder = runner.root / ("quick" if quick else "runs") / row.name / (name if seed is None else f"{name}-{seed}")
+        self.atoll, self.build = runner.atoll, runner.build
         self.processes = []
+
+    def sibling(self, name):
+        """Another run of the same kind: what this one starts from."""
+        return self.runner.job(self.row, name, self.seed, self.quick)
+
+    def environment(self):
+        return {}
 
     # ---- settings of atoll ----
     def words(self):
@@ -71,12 +79,12 @@ class Job:
         shared |= {"run.name": f"{self.row.name}-{self.name.partition('@')[0]}".replace("_", "-"), "run.seed": self.seed,
                    "device.threads": s.get("threads", threads), "log.progress": "none"}
         if "from" in s:
-            before = self.runner.job(self.row, s["from"], self.seed, self.quick)
+            before = self.sibling(s["from"])
             before.words()
             shared["run.from"] = before.site_folder(0)
         if "every_s_of" in s:
             other, rounds = s["every_s_of"]
-            before = self.runner.job(self.row, other, self.seed, self.quick)
+            before = self.sibling(other)
             shared["outer.every_s"] = round(before.measure("time") / rounds, 3) if before.done() else 1
         self.steps = steps
         return [w for k, v in shared.items() for w in ("--" + k, spelled(v))], train
@@ -117,7 +125,7 @@ class Job:
         return done
 
     def substituted(self, words):
-        named = {"$atoll": self.runner.atoll, "$build": self.runner.build, "$python": self.runner.python, "$here": HERE,
+        named = {"$atoll": self.atoll, "$build": self.build, "$python": self.runner.python, "$here": HERE,
                  "$repository": REPOSITORY, "$seed": self.seed, "$dir": self.folder, "$threads": os.cpu_count()}
         found = []
         for word in words:
@@ -136,7 +144,7 @@ class Job:
     def start(self, words, log, environment=None):
         out = open(self.folder / log, "ab")
         p = subprocess.Popen([str(w) for w in words], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.folder,
-                             env={**os.environ, "OMP_WAIT_POLICY": "passive", **MPI, **(environment or {})},
+                             env={**os.environ, "OMP_WAIT_POLICY": "passive", **MPI, **self.environment(), **(environment or {})},
                              preexec_fn=end_with_parent)
         out.close()
         self.processes.append(p)
@@ -146,7 +154,8 @@ class Job:
         """The last line of standard output is a JSON object: numbers by name."""
         with open(self.folder / "program.log", "wb") as log:
             p = subprocess.Popen(self.substituted(self.program), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
-                                 cwd=self.folder, text=True, env={**os.environ, "OMP_WAIT_POLICY": "passive", **MPI})
+                                 cwd=self.folder, text=True,
+                                 env={**os.environ, "OMP_WAIT_POLICY": "passive", **MPI, **self.environment()})
             self.processes.append(p)
             with p.stdout:
                 out = self.output_of(p)
@@ -173,7 +182,7 @@ class Job:
     def dry_run(self):
         """Refused settings are found before the first run."""
         words, train = self.words()
-        done = subprocess.run([str(self.runner.atoll), "train", "--dry-run", *map(str, self.only_known(words)), "--data.train", train[0]],
+        done = subprocess.run([str(self.atoll), "train", "--dry-run", *map(str, self.only_known(words)), "--data.train", train[0]],
                               capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
         if done.returncode:
             run = self.row.runs[self.name]
@@ -203,7 +212,7 @@ class Job:
         return values
 
     def start_site(self, i, words):
-        command_words = [self.runner.atoll, "train", "--run.dir", self.site_folder(i), *words]
+        command_words = [self.atoll, "train", "--run.dir", self.site_folder(i), *words]
         if self.ranks > 1:
             command_words = ["mpirun", "-n", self.ranks, *command_words]
         return self.start(command_words, f"{self.site_folder(i).name}.log")
@@ -215,7 +224,7 @@ class Job:
         command([self.runner.atoll, "cert", "authority", "--run", run, "--dir", self.folder / "tls"], log)
         for role in [["aggregator", "--host", "localhost"], *[["site", "--name", n] for n in names]]:
             command([self.runner.atoll, "cert", "issue", "--role", *role, "--dir", self.folder / "tls"], log)
-        serve = self.start([self.runner.atoll, "serve", "--serve.dir", self.folder / "aggregator", "--serve.listen",
+        serve = self.start([self.atoll, "serve", "--serve.dir", self.folder / "aggregator", "--serve.listen",
                             f"127.0.0.1:{port}", *words], "aggregator.log")
         shares = self.settings.get("shares", [1] * self.sites)
         return serve, [self.start_site(i, [*words, "--site.share", shares[i], "--site.name", n, "--site.aggregator", f"127.0.0.1:{port}",

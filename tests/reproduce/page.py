@@ -1,22 +1,38 @@
-"""results.csv, and docs/reproductions.md, which is made of the rows and that file alone."""
+"""results.csv, and docs/reproductions.md, which is made of the rows, of the files that they list, and of the CSV files here alone."""
+import collections
 import csv
 import os
 import pathlib
+import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import broken
+import fresh
 import records
 import search
-from expression import Bad, Missing, Sample
+from expression import Bad, Missing, Sample, Undecided
+from floor import Floors
+from verdict import MISS, UNDECIDED, UNMEASURED, VOID, YES, Verdict, judge
 
 COLUMNS = ("session", "machine", "commit", "row", "run", "seed", "measure", "value")
 HEAD = """# Reproductions
 
 Published methods, run again: what the paper claims, what `deploy/reproduce.sh NAME` measures here, what an independent reference
-gives. This page is made by `deploy/reproduce.sh --page` from `tests/reproduce/*.yaml` and `tests/reproduce/results.csv`; a test
-holds it equal to them. The runs are small: 0.2 to 11 M parameters on two cores. A `miss` is a result, and stays with its reason.
-How a row is written: `tests/reproduce/README.md`.
+gives. This page is made by `deploy/reproduce.sh --page` from `tests/reproduce/*.yaml` and the CSV files there; a test holds it
+equal to them. The runs are small: 0.2 to 11 M parameters on two cores. A `miss` is a result, and stays with its reason. How a row
+is written, and what the verdicts mean: `tests/reproduce/README.md`.
+
+- **undecided**: the mean is less than two standard errors from its bound, paired by seed; or there are fewer than three seeds; or
+  a best rate lies at an edge of what was run; or the sides were not searched alike.
+- **void**: a loss that is compared is not below the unigram entropy of its held-out text, or an accuracy not above its majority
+  class.
+- **stale**: a file of the method has changed since the row was measured, as of the commit that made this page;
+  `deploy/reproduce.sh --list` says it of the tree as it is. *no digest*: measured before digests were kept.
+- **guarded by**: the switch that takes the method's mechanism away, and whether the row's acceptance then fails
+  (`deploy/reproduce.sh --broken --quick --all`, whose last result is `tests/reproduce/broken.csv`).
 """
+Judged = collections.namedtuple("Judged", "text numbers verdict reason")
 
 
 def append(path, session, machine, commit, row, asked, minutes):
@@ -61,26 +77,54 @@ def told(expression, measures):
         return found.text() if isinstance(found, Sample) else "yes" if found else "no"
     except Missing:
         return "not measured"
+    except Undecided as why:
+        return f"undecided: {why}"
 
 
-def judged(row, measures, quick=False):
-    """(expression, what was measured, True, False or None, reason) of each acceptance."""
+def small(row, acceptance, guards):
+    """What the small runs of `--broken` said of an acceptance."""
+    found = guards.get((row.name, acceptance.expression.text))
+    if not found:
+        return Judged(acceptance.expression.text, "", Verdict(UNMEASURED, "--broken was not run"), acceptance.reason)
+    word = YES if found.result == broken.SEEN else MISS
+    return Judged(acceptance.expression.text, f"{found.intact}; small runs", Verdict(word, ""), acceptance.reason)
+
+
+def judged(row, measures, quick=False, floors=None, guards=None):
+    """What each acceptance is worth. quick: runs of one seed, judged by what they measured. guards: of the small ones."""
     found = []
-    for expression, reason in row.tests(quick):
+    for acceptance in row.tests(quick):
+        expression, reason, _ = acceptance
+        if acceptance.small and not quick:
+            found.append(small(row, acceptance, guards or {}))
+            continue
+        verdict = judge(expression, measures, floors, exact=quick)
         try:
-            holds = expression.evaluate(measures)
-            if isinstance(holds, Sample):
-                raise Bad(f"`{expression.text}` is a number, no comparison")
-            found.append((expression.text, expression.measured(measures), holds, reason))
-        except Missing as why:
-            found.append((expression.text, str(why), None, reason))
+            numbers = expression.measured(measures)
+        except (Missing, Undecided):
+            numbers = ""
+        found.append(Judged(expression.text, numbers or verdict.why, verdict, reason))
     return found
 
 
-def tables(row, measures, where):
+def counted(results):
+    """`4 of 7, 2 undecided, 1 void`."""
+    words = collections.Counter(r.verdict.word for r in results)
+    text = f"{words[YES]} of {len(results)}"
+    return text + "".join(f", {words[w]} {w}" for w in (UNDECIDED, VOID, UNMEASURED) if words[w])
+
+
+def spoken(result):
+    word, why = result.verdict
+    if word in (YES, UNMEASURED):
+        return word
+    return f"**{word}**" + "".join(f"{mark}{part}" for mark, part in ((": ", why), ("; " if why else ": ", result.reason)) if part)
+
+
+def tables(row, measures, where, floors=None, guards=None):
     """Markdown: claims, then acceptances."""
-    results = judged(row, measures)
-    accepted = f"{sum(r[2] is True for r in results)} of {len(results)}"
+    results = judged(row, measures, floors=floors, guards=guards)
+    accepted = counted(results)
     lines = ["| paper's claim | ours here (mean +- sd, n) | reference beside | accepted | commit, machine, minutes |",
              "|---|---|---|---|---|"]
     for i, (claim, ours, reference) in enumerate(row.claims):
@@ -94,14 +138,41 @@ def tables(row, measures, where):
     if not row.claims:
         lines.append(f"| | | | {accepted} | {where} |")
     lines += ["", "| acceptance | measured | |", "|---|---|---|"]
-    for text, numbers, holds, reason in results:
-        verdict = "yes" if holds else "not measured" if holds is None else "**miss**" + (f": {reason}" if reason else "")
-        lines.append(f"| `{text}` | {numbers} | {verdict} |")
+    for r in results:
+        lines.append(f"| `{r.text}` | {r.numbers} | {spoken(r)} |")
     return lines
 
 
+def verdict_of(results):
+    """Of a row, in one word and the counts."""
+    words = [r.verdict.word for r in results]
+    word = next((w for w in (VOID, MISS, UNDECIDED, UNMEASURED) if w in words), "accepted")
+    return word if word == "accepted" else f"**{word}**" if word == VOID else word
+
+
+def overview(rows, path):
+    """The first table: a line for each row."""
+    folder = pathlib.Path(path).parent
+    ages, guards = fresh.read(folder / "fresh.csv"), broken.read(folder / "broken.csv")
+    lines = ["| method | claim | here | verdict | yes | guarded by | age |", "|---|---|---|---|---|---|---|"]
+    for row in rows:
+        found = Recorded(path, row.name, row.seeds)
+        claim, ours = next(((c, o) for c, o, _ in row.claims if o), ({"what": ""}, None))
+        results = judged(row, found, floors=Floors(row, folder / "floors.csv"), guards=guards)
+        age = f"{found.session[:10]}, {fresh.told(row, found.session, ages)}" if found.session else "not run yet"
+        lines.append(f"| [{row.name}](#{row.name}) | {claim['what']}: {claim.get('value', '')} | {told(ours, found)} | {verdict_of(results)} | "
+                     f"{counted(results)} | {broken.told(row, guards)} | {age} |")
+    return lines
+
+
+def without_ages(text):
+    """A page without its marks of freshness, which a change of any method's file changes."""
+    return re.sub(rf", (?:{fresh.CURRENT}|{re.escape(fresh.STALE)}) \|$", " |", text, flags=re.M)
+
+
 def page(rows, path):
-    lines = [HEAD]
+    guards = broken.read(pathlib.Path(path).parent / "broken.csv")
+    lines = [HEAD, *overview(rows, path), ""]
     for row in rows:
         found = Recorded(path, row.name, row.seeds)
         lines += [f"## {row.name}", "", f"{row.title}.", f"`deploy/reproduce.sh {row.name}`, about {row.minutes} minutes.", ""]
@@ -109,5 +180,6 @@ def page(rows, path):
             lines += ["Not run yet.", ""]
             continue
         day = found.session[:10]
-        lines += [*tables(row, found, f"{found.commit}, {found.machine}, {found.minutes} min, {day}"), ""]
+        floors = Floors(row, pathlib.Path(path).parent / "floors.csv")
+        lines += [*tables(row, found, f"{found.commit}, {found.machine}, {found.minutes} min, {day}", floors, guards), ""]
     return "\n".join(lines)

@@ -1,18 +1,25 @@
 """Reads a row (NAME.yaml) and the workloads, and checks them: Bad names file and line. The format is in README.md."""
+import collections
 import pathlib
 import re
 
 import yaml
 
 from expression import Bad, Expression
+from verdict import calls
 
 HERE = pathlib.Path(__file__).parent
-ROW = ("title", "work", "minutes", "claim", "needs", "build", "base", "runs", "reference", "formula", "seeds", "accept", "quick")
+ROW = ("title", "work", "minutes", "claim", "needs", "build", "base", "runs", "reference", "formula", "seeds", "accept", "quick",
+       "files", "broken")
 RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "shares", "every_s_of", "from", "seeds", "program", "search", "search_of")
 CLAIM = ("what", "value", "here", "ours", "reference")
+BROKEN = ("mutant", "set", "runs", "accept", "base", "tokens", "none")
 QUICK = ("tokens", "seeds", "runs", "accept", "base", "cheap")
 DATA = ("text", "labels", "tokenizer", "arguments", "eval", "most")
 KEY = re.compile(r"(run|model|data|train|device|outer|site|tls|serve|log)\.[a-z0-9_]+$")
+
+
+Acceptance = collections.namedtuple("Acceptance", "expression reason small")  # small: judged on the small runs of `broken`
 
 
 class Map(dict):
@@ -152,14 +159,17 @@ class Row:
         self.title, self.minutes, self.work = y["title"], y["minutes"], y.get("work", "")
         self.needs, self.build = list_at(y, "needs", str, "packages"), list_at(y, "build", str, "targets")
         self.seeds = y.get("seeds") or [1]
+        self.files = list_at(y, "files", str, "paths below the repository")
         self.base, self.quick = mapping_at(y, "base"), mapping_at(y, "quick")
         check_settings(self.base, RUN, "base")
         only(self.quick, QUICK, "quick")
         check_numbers(y)
         check_numbers(self.quick)
         check_settings(mapping_at(self.quick, "base"), RUN, "quick.base")
+        self.broken = mapping_at(y, "broken")
         self.read_runs()
         self.read_expressions()
+        self.read_broken()
 
     def read_runs(self):
         y, self.runs = self.yaml, {}
@@ -228,16 +238,18 @@ class Row:
             if "what" not in claim:
                 claim.fail(None, "a claim needs what")
             self.claims.append((claim, *[self.expression(claim[k], claim, k) if k in claim else None for k in ("ours", "reference")]))
-        self.accept = []  # (expression, reason of a miss)
+        self.accept = []
         if not list_at(y, "accept", (str, int, float, Map), "expressions, or of {test: .., miss: ..}"):
             y.fail("accept", "accept is empty: a row that nothing can fail shows nothing")
         for item, line in zip(y["accept"], y["accept"].lines):
             if isinstance(item, Map):
-                only(item, ("test", "miss"), "an acceptance")
+                only(item, ("test", "miss", "small"), "an acceptance")
                 if "test" not in item:
                     item.fail(None, "an acceptance needs test")
             test = item["test"] if isinstance(item, Map) else item
-            self.accept.append((self.expression(test, y, "accept", line), item.get("miss", "") if isinstance(item, Map) else ""))
+            more = item if isinstance(item, Map) else {}
+            self.accept.append(Acceptance(self.expression(test, y, "accept", line), more.get("miss", ""), more.get("small", False)))
+            self.check_best_of(self.accept[-1].expression, line)
         for index in list_at(self.quick, "accept", int, "numbers of acceptances"):
             if not 1 <= index <= len(self.accept):
                 self.quick.fail("accept", f"quick.accept: there is no acceptance {index}; they count from 1 to {len(self.accept)}")
@@ -245,18 +257,67 @@ class Row:
             if name not in self.runs:
                 self.quick.fail("runs", f"quick.runs: there is no run {name}")
 
+    def check_best_of(self, expression, line):
+        """The runs of best_of() differ in one number, which rises."""
+        for call in calls(expression):
+            if call.func.id != "best_of":
+                continue
+            each = [self.settings(a.id, False) for a in call.args]
+            keys = [k for k in dict.fromkeys(k for s in each for k in s) if any(s.get(k) != each[0].get(k) for s in each)]
+            numbers = [s.get(keys[0]) for s in each] if len(keys) == 1 else []
+            if not numbers or not all(map(is_number, numbers)) or numbers != sorted(set(numbers)):
+                raise Bad(f"{self.yaml.file}:{line}: best_of({', '.join(a.id for a in call.args)}): runs that differ in one number, which "
+                          f"rises; they differ in {', '.join(keys) or 'nothing'}")
+
+    def read_broken(self):
+        b = self.broken
+        only(b, BROKEN, "broken")
+        if not b or "none" in b:
+            return
+        if ("mutant" in b) == ("set" in b):
+            b.fail(None, "broken needs mutant or set, one of them; or none, with the reason")
+        if "mutant" in b and b["mutant"] not in mutants():
+            b.fail("mutant", f"broken: no mutant {b['mutant']} in kernels/base/mutant.h: {', '.join(mutants())}")
+        if not list_at(b, "accept", int, "numbers of acceptances"):
+            b.fail("accept", "broken: accept lists the acceptances that fail without the mechanism")
+        for index in b["accept"]:
+            if not 1 <= index <= len(self.accept):
+                b.fail("accept", f"broken.accept: there is no acceptance {index}; they count from 1 to {len(self.accept)}")
+        for name in list_at(b, "runs", str, "names of runs"):
+            if name not in self.runs:
+                b.fail("runs", f"broken.runs: there is no run {name}")
+        if "set" in b and not b.get("runs"):
+            b.fail("runs", "broken.set needs runs")
+        check_settings(mapping_at(b, "set"), RUN, "broken.set")
+        check_settings(mapping_at(b, "base"), RUN, "broken.base")
+        check_numbers(b)
+
+    def broken_runs(self):
+        return self.broken.get("runs") or list(self.runs)
+
+    def switch(self):
+        """In words."""
+        if "mutant" in self.broken:
+            return f"mutant {self.broken['mutant']}"
+        return f"{', '.join(self.broken['runs'])} with {', '.join(f'{k} {v}' for k, v in self.broken['set'].items())}"
+
     def settings(self, name, quick):
         """The run's settings: those of its model, of base and its own, the later ones winning. name: also RUN@RATE; of a run with
-        search alone, the rate in the middle."""
+        search alone, the rate in the middle. quick: also "broken"."""
         name, _, rate = name.partition("@")
         run = self.runs[name]
         if "program" in run:
             return dict(run)
         own = {**self.base, **run}
-        if quick:
+        small = quick == "broken" and "base" in self.broken
+        if small:
+            own = {**self.broken["base"], **run}
+        elif quick:
             own |= mapping_at(self.quick, "base")
-            if "tokens" in self.quick:
-                own["tokens"] = self.quick["tokens"]
+        if quick and "tokens" in self.quick:
+            own["tokens"] = self.quick["tokens"]
+        if quick == "broken" and "tokens" in self.broken:
+            own["tokens"] = self.broken["tokens"]
         if "search" in run:
             own[searched_key(run)] = float(rate) if rate else run["search"][len(run["search"]) // 2]
         return {**self.workloads.models.get(own.get("model"), {}), **own}
@@ -269,6 +330,12 @@ class Row:
     def tests(self, quick):
         indexes = [i - 1 for i in self.quick.get("accept") or []] if quick else range(len(self.accept))
         return [self.accept[i] for i in indexes]
+
+
+def mutants():
+    """Names of the mutants of methods."""
+    text = (HERE.parents[1] / "kernels/base/mutant.h").read_text(encoding="utf-8")
+    return re.findall(r"^    X\(([A-Z0-9_]+),", text, flags=re.M)
 
 
 def searched_key(run):

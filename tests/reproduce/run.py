@@ -7,6 +7,10 @@ deploy/reproduce.sh calls it, which installs and builds first. What a row is wri
                       killed or stopped search goes on there with the same command, --again begins anew)
     run.py NAME --seeds N    of a row whose rates are searched: its first N seeds alone
     run.py --all      all rows           --quick [NAME|--all]   small runs on this repository's documents; nothing is recorded
+    run.py --broken [--quick] NAME|--all   is each mechanism seen by its row's acceptances? small runs with and without it; broken.csv
+                      --seconds N: rows in turn, none begins after N seconds, and nothing is recorded
+    run.py --floors   what losses and accuracies must beat, for all data sets of the rows that are named (or --all): floors.csv
+    run.py --digests  digests of the rows' files for sessions that have none, from the history: fresh.csv
     run.py --list     rows and minutes   --page   docs/reproductions.md anew   --check-page   does it match?
     --atoll PROGRAM   --dir DIR (build/reproduce)   --again (finished runs, too)
 Exit code: 0: every acceptance holds; 1: not, and the failed ones are named; 4: a row or the arguments are wrong; 77: skipped.
@@ -28,6 +32,9 @@ except ImportError:
     print("reproduce: SKIPPED, nothing was run: PyYAML is missing (pip install pyyaml, or deploy/reproduce.sh)", file=sys.stderr)
     sys.exit(77)
 
+import broken
+import floor
+import fresh
 import page
 import records
 import search
@@ -35,8 +42,10 @@ from data import REPOSITORY, Data
 from expression import Bad
 from job import Job, Measured, commits
 from row import HERE, Row, Workloads, rows
+from verdict import MISS, YES
 
 RESULTS = HERE / "results.csv"
+QUICK_INSTALLS = {"numpy"}  # what --quick may install; torch is too large for it
 PAGE = REPOSITORY / "docs/reproductions.md"
 
 
@@ -116,20 +125,38 @@ class Runner:
         for candidate in filter(None, [os.environ.get("ATOLL_PYTHON"), sys.executable, own if own.exists() else None]):
             if subprocess.run([str(candidate), "-c", test, *wanted], check=False).returncode == 0:
                 return str(candidate)
-        if self.quick:
+        if self.quick and not set(wanted) <= QUICK_INSTALLS:
             return None
         self.progress.say(f"installs {' '.join(wanted)} into {self.root / 'venv'}")
-        if not own.exists():
-            subprocess.run([sys.executable, "-m", "venv", self.root / "venv"], check=True)
         with open(self.root / "pip.log", "ab") as log:
-            if subprocess.run([own, "-m", "pip", "install", "-q", "pyyaml", *wanted], stdout=log, stderr=log, check=False).returncode:
+            if not own.exists():
+                subprocess.run([sys.executable, "-m", "venv", self.root / "venv"], stdout=log, stderr=log, check=False)
+            if not own.exists() or subprocess.run([own, "-m", "pip", "install", "-q", "--retries", "1", "--timeout", "20", "pyyaml", *wanted],
+                                                  stdout=log, stderr=log, check=False).returncode:
+                if self.quick:
+                    return None
                 raise Bad(f"pip install {' '.join(wanted)} fails: {self.root / 'pip.log'}")
         return str(own)
 
-    def targets(self, row):
-        if row.build and subprocess.run(["cmake", "--build", self.build, "--target", *row.build], stdout=subprocess.DEVNULL,
-                                        check=False).returncode:
-            raise Bad(f"{row.name}: cmake --build {self.build} --target {' '.join(row.build)} fails")
+    def targets(self, row, build):
+        if build and subprocess.run(["cmake", "--build", self.build, "--target", *build], stdout=subprocess.DEVNULL,
+                                    check=False).returncode:
+            raise Bad(f"{row.name}: cmake --build {self.build} --target {' '.join(build)} fails")
+
+    def ready(self, row, build):
+        """The row's lock, its Python and its programs. False: no Python has what it needs."""
+        self.lock(row)
+        self.python = self.python_for(row)
+        if self.python is None:
+            print(f"SKIPPED: {row.name}: no Python here has {', '.join(row.needs)}")
+            return False
+        self.targets(row, build)
+        return True
+
+    def broken(self, row):
+        """broken.check, or None: skipped."""
+        mutant = [f"mutant_{target}" for target in ("atoll", *row.build)] if "mutant" in row.broken else row.build
+        return broken.check(self, row) if self.ready(row, mutant) else None
 
     def lock(self, row, run=""):
         """Held until this program ends: two of them would remove one another's runs. run: of a row whose rates are searched."""
@@ -151,12 +178,8 @@ class Runner:
             raise Bad(f"{RESULTS} cannot be written, and the row's numbers belong there: chmod u+w, or --quick")
         if row.searched() and not self.quick:
             return self.search(row)
-        self.lock(row)
-        self.python = self.python_for(row)
-        if self.python is None:
-            print(f"SKIPPED: {row.name}: no Python here has {', '.join(row.needs)}")
+        if not self.ready(row, row.build):
             return None
-        self.targets(row)
         names, seeds = row.chosen(self.quick)
         jobs = {n: {s: self.job(row, n, s, self.quick) for s in seeds_of(row, n, seeds)} for n in names}
         for group in jobs.values():
@@ -201,13 +224,21 @@ class Runner:
             except Bad as wrong:
                 self.progress.say(f"{row.name}, {name}: {wrong}")
                 broken.append(f"{name}: {wrong}")
-        measures = self.recorded(row)
-        for line in page.tables(row, measures, f"{measures.commit}, {measures.machine}, {measures.minutes} min"):
+        measures, floors = self.recorded(row), self.floors(row, self.only or row.searched())
+        for line in page.tables(row, measures, f"{measures.commit}, {measures.machine}, {measures.minutes} min", floors, guards()):
             print(line)
         if broken:
             raise Bad(f"{row.name}: not finished: {'; '.join(broken)}")
         part = self.only or self.most_seeds
-        return not any(holds is False or (holds is None and not part) for _, _, holds, _ in page.judged(row, measures))
+        words = [r.verdict.word for r in page.judged(row, measures, floors=floors, guards=guards())]
+        return all(w == YES or (part and w != MISS) for w in words)
+
+    def floors(self, row, names):
+        """What the row's losses must beat; new ones are kept in floors.csv."""
+        found = floor.measured(row, names, self.data, self.quick)
+        if not self.quick:
+            floor.keep(RESULTS.parent / "floors.csv", found)
+        return floor.Floors(row, RESULTS.parent / "floors.csv", self.quick, found)
 
     def known(self, row, name):
         lines = self.recorded(row).lines
@@ -232,21 +263,30 @@ class Runner:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two programs have one session
             session = self.recorded(row).session or self.now
             page.append(RESULTS, session, records.machine(), done["commit"], row.name, found, done["seconds"] / 60)
+            fresh.keep(RESULTS.parent / "fresh.csv", session, row, done["commit"])
 
     def report(self, row, measures, dones):
         seconds, made_by = sum(d["seconds"] for d in dones), commits(dones)
-        results = page.judged(row, measures, self.quick)
+        floors = None if self.quick else self.floors(row, list(measures.jobs))
+        results = page.judged(row, measures, self.quick, floors, guards())
         if self.quick:
             print(f"{row.name}: quick, {len(measures.jobs)} runs, {seconds:.0f} s; no acceptance of quality")
         else:
-            for line in page.tables(row, measures, f"{made_by}, {records.machine()}, {seconds / 60:.1f} min"):
+            for line in page.tables(row, measures, f"{made_by}, {records.machine()}, {seconds / 60:.1f} min", floors, guards()):
                 print(line)
             session = datetime.datetime.now().isoformat(timespec="seconds")
             page.append(RESULTS, session, records.machine(), made_by, row.name, measures.asked, seconds / 60)
-        for text, numbers, holds, reason in results:
-            if self.quick or not holds:
-                print(f"{'yes ' if holds else 'MISS'}  {row.name}: {text}   ({numbers}){'; ' + reason if reason and not holds else ''}")
-        return all(r[2] for r in results)
+            if len(set(made_by.split())) == 1:  # of runs that an older program made, nobody knows here
+                fresh.keep(RESULTS.parent / "fresh.csv", session, row, made_by)
+        for r in results:
+            if self.quick or r.verdict.word != YES:
+                print(f"{r.verdict.word.upper() if r.verdict.word == MISS else r.verdict.word:4s}  {row.name}: {r.text}   "
+                      f"({'; '.join(filter(None, dict.fromkeys([r.numbers, r.verdict.why, r.reason if r.verdict.word != YES else ''])))})")
+        return all(r.verdict.word == YES for r in results)
+
+
+def guards():
+    return broken.read(RESULTS.parent / "broken.csv")
 
 
 def settings_of(job):
@@ -264,10 +304,11 @@ def seeds_of(row, name, seeds):
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
     p.add_argument("names", nargs="*")
-    for flag in ("all", "quick", "list", "page", "check-page", "again"):
+    for flag in ("all", "quick", "list", "page", "check-page", "again", "broken", "floors", "digests"):
         p.add_argument("--" + flag, action="store_true")
     p.add_argument("--runs")
     p.add_argument("--seeds", type=int)
+    p.add_argument("--seconds", type=float)
     p.add_argument("--atoll", default=str(REPOSITORY / "build/bin/atoll"))
     p.add_argument("--dir", default=str(REPOSITORY / "build/reproduce"))
     return p.parse_args()
@@ -279,11 +320,24 @@ def every_row():
 
 
 def list_rows():
-    found = every_row()
+    found, ages = every_row(), fresh.read(RESULTS.parent / "fresh.csv")
     for row in found:
         recorded = page.Recorded(RESULTS, row.name)
-        last = f"last run {recorded.session[:10]}, {recorded.minutes} min" if recorded.session else "not run yet"
+        age = fresh.told(row, recorded.session, ages).strip("*")
+        last = f"last run {recorded.session[:10]}, {recorded.minutes} min, {age}" if recorded.session else "not run yet"
         print(f"{row.name:16s} {str(row.work):>4s}  {row.minutes:4} min  {row.title}; {last}")
+    return 0
+
+
+def known_row(name):
+    return Row(rows()[name], Workloads())
+
+
+def digests(names):
+    for row in map(known_row, names):
+        found = page.Recorded(RESULTS, row.name, row.seeds)
+        if found.session:
+            fresh.backfill(RESULTS.parent / "fresh.csv", row, found.session, found.commit.split())
     return 0
 
 
@@ -292,8 +346,10 @@ def update_page(check):
     if not check:
         PAGE.write_text(text, encoding="utf-8")
         return 0
-    same = PAGE.exists() and PAGE.read_text(encoding="utf-8") == text
-    print("docs/reproductions.md is what the rows and results.csv say" if same else
+    found = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    same = page.without_ages(found) == page.without_ages(text)
+    print("docs/reproductions.md marks other rows as stale than the tree has: deploy/reproduce.sh --page, when there is time" if same and
+          found != text else "docs/reproductions.md is what the rows and results.csv say" if same else
           "docs/reproductions.md differs from tests/reproduce/*.yaml and results.csv: deploy/reproduce.sh --page")
     return 0 if same else 1
 
@@ -315,8 +371,17 @@ def main():
             raise Bad(f"there is no row {name}; rows: {', '.join(known)}")
     if not names:
         raise Bad("name a row, or --list, --quick or --all; --help says more")
+    if options.digests:
+        return digests(names)
     runner = Runner(options)
-    results, broken = {}, []
+    if options.floors:
+        for row in map(known_row, names):
+            runner.floors(row, list(row.runs))
+        return 0
+    if options.broken:
+        seen = broken.run(runner, {n: known_row(n) for n in names}, names, options.seconds, RESULTS.parent / "broken.csv")
+        return 77 if seen is None else 0 if seen else 1
+    results, failures = {}, []
     for name in names:
         try:
             results[name] = runner.run(known[name])
@@ -325,13 +390,13 @@ def main():
                 raise
             runner.progress.end()
             print(f"reproduce: {wrong}", file=sys.stderr, flush=True)
-            broken.append(name)
+            failures.append(name)
     failed = [name for name, held in results.items() if held is False]
     if failed:
         print(f"not accepted: {', '.join(failed)}")
-    if broken:
-        print(f"not finished: {', '.join(broken)}; correct what is said of each above, then the same command goes on", file=sys.stderr)
-    if failed or broken:
+    if failures:
+        print(f"not finished: {', '.join(failures)}; correct what is said of each above, then the same command goes on", file=sys.stderr)
+    if failed or failures:
         return 1 if failed else 4
     return 77 if results and all(held is None for held in results.values()) else 0
 

@@ -2,13 +2,16 @@
 """What breaks if this fails: a row is misread, a wrong row is accepted, an expression means something else than it says, or the page
 shows other numbers than the CSV. Needs PyYAML; says so and ends with 77 without it."""
 import argparse
+import array
 import contextlib
 import io
 import math
+import os
 import pathlib
 import queue
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -23,13 +26,17 @@ except ImportError:
     print("SKIPPED: PyYAML is missing")
     sys.exit(77)
 
+import broken
+import floor
+import fresh
 import page
 import run
 import search
-from data import Data
-from expression import FUNCTIONS, Bad, Expression, Missing, Sample
+from data import REPOSITORY, Data
+from expression import FUNCTIONS, Bad, Expression, Missing, Sample, Undecided
 from job import Job, crossing
-from row import HERE, Row, Workloads, rows
+from row import HERE, Row, Workloads, mutants, rows
+from verdict import MISS, UNDECIDED, UNMEASURED, VOID, YES, judge
 
 NUMBERS = {("a", "eval.loss.last"): [2.0, 4.0], ("b", "eval.loss.last"): [1.0, 1.0], ("c", "value.x"): [7.0], ("reference", "value.difference"): [1e-7],
            ("a", "round.up.sum"): [64.0, 64.0]}
@@ -156,6 +163,137 @@ class Searches(unittest.TestCase):
             self.found(lambda rate, seed: -rate)
 
 
+BY_SEED = {"a": [1.00, 1.02, 1.04], "b": [1.10, 1.12, 1.14], "c": [1.01, 1.01, 1.05], "d": [1.2, 1.3, 1.4], "bad": [9.0, 1.0, 9.0]}
+
+
+class Verdicts(unittest.TestCase):
+    """Two standard errors, paired by seed."""
+
+    def word(self, text, seeds=3, floors=None, **exact):
+        def measured(run_, name):
+            if name == "value.x":
+                return Sample([2.0])
+            return Sample(BY_SEED[run_.name][:seeds])
+        formulas = {"best": Expression("best_of(d, a, b)", BY_SEED), "edge": Expression("best_of(a, b, d)", BY_SEED)}
+        return judge(Expression(text, BY_SEED, formulas), measured, floors, **exact)
+
+    def test_a_bound_holds_by_two_standard_errors(self):
+        for text, want in (("loss(a) <= loss(b)", YES), ("loss(b) <= loss(a)", MISS), ("loss(b) >= loss(a)", YES), ("loss(a) > loss(b)", MISS),
+                           ("loss(a) <= 1.05", YES), ("loss(a) <= 1.03", UNDECIDED), ("loss(a) <= 1.01", UNDECIDED), ("loss(a) <= 0.99", MISS),
+                           ("loss(a) <= loss(c)", UNDECIDED),            # apart by less than their pairs vary
+                           ("loss(b) - loss(a) <= 0.1", YES),            # pairs that do not vary at all
+                           ("1 <= loss(a) <= 1.05", UNDECIDED), ("loss(a) <= 1.05 and loss(b) <= loss(a)", MISS),
+                           ("loss(a) <= 1.05 and loss(a) <= 1.03", UNDECIDED), ("loss(a) <= 1.03 or loss(a) <= 1.05", YES),
+                           ("not loss(b) <= loss(a)", YES), ("not loss(a) <= 1.03", UNDECIDED),
+                           ("abs(loss(a) - 1.02) <= 0.03", YES), ("abs(loss(a) - 1.02) <= 0.02", UNDECIDED), ("abs(loss(d) - 1) <= 0.1", MISS)):
+            self.assertEqual(self.word(text).word, want, text)
+
+    def test_means_and_errors_that_a_row_writes_itself_count_once(self):
+        self.assertEqual(self.word("mean(loss(a)) + 2 * sem(loss(a)) <= 1.05").word, YES)
+        self.assertEqual(self.word("mean(loss(a)) + 2 * sem(loss(a)) <= 1.03").word, UNDECIDED)
+        self.assertEqual(self.word("mean(loss(a)) <= 1.03").word, UNDECIDED)
+        self.assertEqual(self.word("mean(loss(a)) + 2 * sem(loss(b)) <= 1.05").word, UNDECIDED)  # another error: left as it stands
+
+    def test_fewer_than_three_seeds_decide_nothing(self):
+        for text in ("loss(a) <= loss(b)", "loss(b) <= loss(a)", "mean(loss(a)) <= 2", "loss(b) - loss(a) <= 0.5"):
+            for seeds in (1, 2):
+                self.assertEqual(self.word(text, seeds), (UNDECIDED, f"{seeds} seed{'s' * (seeds > 1)} of 3"), text)
+        self.assertEqual(self.word("loss(a) <= loss(b)", 1, exact=True).word, YES)
+        self.assertEqual(self.word("value(a, 'x') == 2", 1).word, YES)  # no seed changes it
+        self.assertEqual(self.word("metric(a, 'eval', 'loss') <= 9", 1).word, UNDECIDED)
+
+    def test_the_best_of_a_grid_is_inside_it_and_both_sides_have_as_many_rates(self):
+        self.assertEqual(self.word("best <= 1.05").word, YES)
+        edge = self.word("edge <= 9")
+        self.assertEqual(edge.word, UNDECIDED)
+        self.assertIn("is a, at an edge", edge.why)
+        self.assertIn("searched alike: 3 and 4 rates", self.word("best <= best_of(d, b, a, d)").why)
+        self.assertIn("c ran at one rate beside", self.word("best <= loss(c)").why)
+        self.assertEqual(self.word("best <= loss(d)").word, YES)  # a rate of the grid itself
+
+    def test_a_loss_above_the_floor_voids(self):
+        def floors(name, part):
+            return 0.5 if part else {"d": 1.2}.get(name, 1.25)
+        self.assertEqual(self.word("loss(a) <= 1.05", floors=floors).word, YES)
+        void = self.word("loss(a) <= loss(d)", floors=floors)
+        self.assertEqual(void.word, VOID)
+        self.assertIn("loss d: 1.3 is not below 1.2, the unigram entropy", void.why)
+        self.assertEqual(self.word("loss(bad) >= loss(a)", floors=floors).word, VOID)
+        self.assertEqual(self.word("best <= 2", floors=floors).word, YES)  # what is not the best need not have learned
+        self.assertEqual(self.word("score(a, 'accuracy', 's') >= 0.9", floors=floors).word, YES)
+        self.assertEqual(self.word("score(a, 'accuracy', 's') >= 0.9", floors=lambda *_: 1.02).word, VOID)
+
+
+class Floors(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self.folder.name)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def test_the_entropy_of_a_shard(self):
+        ids = [0] * 50 + [1] * 25 + [2] * 25
+        want = 1.5 * math.log(2)
+        for magic, version, kind in ((20240520, 1, "H"), (20240801, 7, "I")):
+            head = struct.pack("<3i", magic, version, 100) + bytes(1024 - 12)
+            (self.path / "eval-0.bin").write_bytes(head + array.array(kind, ids).tobytes())
+            self.assertAlmostEqual(floor.of_eval(f"{self.path}/eval-*.bin")["text"], want)
+        (self.path / "eval-0.idx").write_bytes(b"MMIDIDX\0\0" + struct.pack("<QB", 1, 8))
+        (self.path / "eval-0.bin").write_bytes(array.array("H", ids).tobytes())
+        self.assertAlmostEqual(floor.of_eval(f"{self.path}/eval-*.bin")["text"], want)
+        with self.assertRaises(Bad):
+            floor.of_eval(f"{self.path}/none-*.bin")
+
+    def test_the_share_of_the_largest_class(self):
+        (self.path / "train-0.labels").write_bytes(b"ATLABELS" + struct.pack("<Q5i", 5, 0, 1, 1, 1, 0))
+        (self.path / "train-0.bin").touch()
+        self.assertEqual(floor.of_eval(f"s={self.path}/train-*.bin"), {"s": 0.6})
+
+    def test_another_text_is_refused(self):
+        path = self.path / "floors.csv"
+        floor.keep(path, {("bytes", 1, "text"): 3.0})
+        floor.keep(path, {("bytes", 1, "text"): 3.0, ("bytes", 2, "text"): 3.1})
+        self.assertEqual(path.read_text().splitlines(), ["data,of,set,floor", "bytes,1,text,3", "bytes,2,text,3.1"])
+        with self.assertRaises(Bad):
+            floor.keep(path, {("bytes", 1, "text"): 2.9})
+
+    def test_every_text_of_the_repository_s_rows_has_a_floor(self):
+        for path in rows().values():
+            row = Row(path, Workloads())
+            floors = floor.Floors(row, HERE / "floors.csv")
+            for name, run_ in row.runs.items():
+                where = floor.place(row.settings(name, False))
+                self.assertTrue("program" in run_ or any(key[:2] == where for key in floors.found), f"{path}: {name}: --floors")
+
+
+class Fresh(unittest.TestCase):
+    def test_a_digest_is_of_contents_alone(self):
+        self.assertEqual(fresh.digest_of([b"a", b"b"]), fresh.digest_of([b"b", b"a"]))
+        self.assertNotEqual(fresh.digest_of([b"a", b"b"]), fresh.digest_of([b"a", b"c"]))
+        self.assertNotEqual(fresh.digest_of([b"ab"]), fresh.digest_of([b"a", b"b"]))
+
+    def test_a_change_makes_a_row_stale(self):
+        with tempfile.TemporaryDirectory() as folder:
+            row, path = mock.Mock(files=["method.c"], path="t.yaml"), pathlib.Path(folder) / "fresh.csv"
+            row.name = "t"
+            with mock.patch.object(fresh, "REPOSITORY", pathlib.Path(folder)):
+                with self.assertRaises(Bad):
+                    fresh.here(row)
+                (pathlib.Path(folder) / "method.c").write_text("one")
+                self.assertEqual(fresh.told(row, "s1", fresh.read(path)), fresh.UNKNOWN)
+                fresh.keep(path, "s1", row, "c1")
+                self.assertEqual(fresh.told(row, "s1", fresh.read(path)), fresh.CURRENT)
+                (pathlib.Path(folder) / "method.c").write_text("two")
+                self.assertEqual(fresh.told(row, "s1", fresh.read(path)), fresh.STALE)
+                (pathlib.Path(folder) / "method.c").rename(pathlib.Path(folder) / "moved.c")
+                (pathlib.Path(folder) / "moved.c").write_text("one")
+                row.files = ["moved.c"]
+                self.assertEqual(fresh.told(row, "s1", fresh.read(path)), fresh.CURRENT)
+                fresh.keep(path, "s1", row, "c1")
+                self.assertEqual(len(path.read_text().splitlines()), 2)  # once
+
+
 SEARCHED = """title: T
 minutes: 1
 runs:
@@ -254,7 +392,7 @@ class Rows(unittest.TestCase):
     def test_a_miss_stays_with_its_reason(self):
         row = self.row(ROW.replace("8 * 8", "8 * 9"))
         judged = page.judged(row, measures)
-        self.assertEqual([j[2] for j in judged], [True, False])
+        self.assertEqual([j.verdict.word for j in judged], [UNDECIDED, MISS])
         self.assertIn("**miss**: because", "\n".join(page.tables(row, measures, "")))
 
     def test_page_is_the_csv(self):
@@ -264,10 +402,17 @@ class Rows(unittest.TestCase):
         page.append(path, "2026-01-01T00:00:00", "old", "c0", "t", {}, 5)
         page.append(path, "2026-01-02T00:00:00", "box", "c1", "t", asked, 2.04)
         text = page.page([row], path)
-        self.assertIn("| loss: equal | 3 +- 1.4, n 2 |  | 2 of 2 | c1, box, 2.0 min, 2026-01-02 |", text)
+        self.assertIn("| loss: equal | 3 +- 1.4, n 2 |  | 1 of 2, 1 undecided | c1, box, 2.0 min, 2026-01-02 |", text)
         self.assertIn("| `bytes(a) == wire` | 64 == 64 | yes |", text)
+        self.assertIn("| [t](#t) | loss: equal | 3 +- 1.4, n 2 | undecided | 1 of 2, 1 undecided | nothing | 2026-01-02, no digest |", text)
         path.write_text(path.read_text().replace("a,2,eval.loss.last,4.0", "a,2,eval.loss.last,6.0"))
-        self.assertIn("| `loss(a) <= 3` | 4 +- 2.8, n 2 <= 3 | **miss** |", page.page([row], path))
+        self.assertIn("| `loss(a) <= 3` | 4 +- 2.8, n 2 <= 3 | **undecided**: 2 seeds of 3 |", page.page([row], path))
+
+    def test_a_page_may_lag_in_its_marks_alone(self):
+        line = "| [t](#t) | claim | 1.0 | accepted | 1 of 1 | nothing | 2026-01-02, current |\n"
+        self.assertEqual(page.without_ages(line), page.without_ages(line.replace("current", "**stale**")))
+        for other in (line.replace("1.0", "1.1"), line.replace("2026", "2027"), line.replace("current", "no digest")):
+            self.assertNotEqual(page.without_ages(line), page.without_ages(other))
 
     def test_a_full_disk_leaves_the_csv_as_it_was(self):
         path = pathlib.Path(self.folder.name) / "r.csv"
@@ -307,6 +452,7 @@ class Rows(unittest.TestCase):
         err = io.StringIO()
         with mock.patch.object(run, "rows", lambda: found), mock.patch.object(sys, "argv", arguments_of), \
                 mock.patch.object(run, "RESULTS", pathlib.Path(self.folder.name) / "r.csv"), contextlib.redirect_stderr(err), \
+                mock.patch.object(floor, "measured", lambda *_: {}), \
                 contextlib.redirect_stdout(io.StringIO()):
             return run.main(), err.getvalue()
 
@@ -399,7 +545,84 @@ class Rows(unittest.TestCase):
 
     def test_every_row_of_the_repository_is_right(self):
         for path in rows().values():
-            Row(path, Workloads())
+            row = Row(path, Workloads())
+            self.assertTrue(row.files, f"{path}: files: lists the files of the method")
+            # self.assertTrue(row.broken, f"{path}: broken: names the switch that takes the mechanism away, or none and why")
+            fresh.here(row)
+
+    def test_every_mutant_has_a_row_and_a_place(self):
+        used = {Row(path, Workloads()).broken.get("mutant") for path in rows().values()}
+        self.assertEqual(set(mutants()) - used, set())
+        sources = [p.read_text(encoding="utf-8") for top in ("kernels", "inner", "outer") for p in (REPOSITORY / top).rglob("*.[ch]")]
+        for name in mutants():
+            self.assertTrue(any(f"WITHOUT({name})" in text for text in sources), name)
+
+    MUTANT = """title: T
+minutes: 1
+runs:
+  p: {program: [$python, $here/test_run.py, --program, mutant]}
+  q: {program: [$python, $here/test_run.py, --program, good]}
+accept: ["value(p, 'x') == 2", "value(q, 'x') == 2", "value(p, 'x') >= 1", "value(p, 'x') == 9"]
+broken: {mutant: BUCKET_CLIP, accept: [1]}
+"""
+
+    def broken(self, text):
+        row, runner = self.row(text), self.runner()
+        runner.progress.out = io.StringIO()
+        runner.build = pathlib.Path(self.folder.name)  # its mutants are not built here: the programs are Python's
+        return row, broken.check(runner, row)
+
+    def test_broken_sees_a_mechanism_that_is_gone(self):
+        row, found = self.broken(self.MUTANT)
+        self.assertEqual([(r.result, r.intact, r.broken, r.switch) for r in found],
+                         [(broken.SEEN, "2 == 2", "3 == 2", "mutant BUCKET_CLIP")])
+        _, blind = self.broken(self.MUTANT.replace("accept: [1]}", "accept: [3, 4, 1]}"))
+        self.assertEqual([r.result for r in blind],
+                         ["not seen: yes with it, yes without", "not seen: miss with it, miss without", broken.SEEN])
+        _, elsewhere = self.broken(self.MUTANT.replace("accept: [1]}", "runs: [q], accept: [2]}"))
+        self.assertEqual(elsewhere[0].result, "not seen: yes with it, yes without")
+        with self.assertRaises(Bad):
+            self.broken(self.MUTANT.replace("accept: [1]}", "runs: [q], accept: [1]}"))
+        path = pathlib.Path(self.folder.name) / "broken.csv"
+        broken.write(path, found + [broken.Result("other", *[""] * 8)], ["t"])
+        broken.write(path, found, ["t"])
+        self.assertEqual([k[0] for k in broken.read(path)], ["other", "t"])
+        self.assertEqual(broken.told(row, broken.read(path)), "mutant BUCKET_CLIP: seen")
+
+    def test_rows_take_turns(self):
+        state = pathlib.Path(self.folder.name) / "turn"
+        self.assertEqual(broken.in_turn(["a", "b", "c"], state), ["a", "b", "c"])
+        state.write_text("b")
+        self.assertEqual(broken.in_turn(["a", "b", "c"], state), ["c", "a", "b"])
+        state.write_text("gone")
+        self.assertEqual(broken.in_turn(["a", "b", "c"], state), ["a", "b", "c"])
+
+    def test_a_key_is_a_switch(self):
+        row = self.row(ROW.replace("seeds: [1, 2]", "seeds: [1, 2]\nbroken: {set: {train.lr: 0.5, train.optimizer: null}, runs: [b], accept: [1],\n"
+                                   "         base: {model: g0, train.lr: 0.2}, tokens: 512}"))
+        runner = self.runner()
+        with_, without = (broken.BrokenJob(runner, row, "b", 1, on).settings for on in (False, True))
+        changed = {k for k in {*with_, *without} if with_.get(k) != without.get(k)}
+        self.assertEqual(changed, {"train.lr", "train.optimizer"})
+        self.assertEqual((without["train.lr"], without["tokens"], without["model.width"]), (0.5, 512, 64))
+        self.assertEqual(broken.BrokenJob(runner, row, "a", 1, True).settings["train.lr"], 0.1)  # its own wins, and no switch is on
+        self.assertEqual(broken.needed(row), ["a"])
+
+    def test_wrong_switches(self):
+        for new, words in (("{accept: [1]}", "mutant or set"), ("{mutant: NONE_SUCH, accept: [1]}", "no mutant NONE_SUCH"),
+                           ("{mutant: BUCKET_CLIP}", "accept lists"), ("{mutant: BUCKET_CLIP, accept: [9]}", "no acceptance 9"),
+                           ("{set: {train.lr: 1}, accept: [1]}", "set needs runs"), ("{mutant: BUCKET_CLIP, accept: [1], runs: [z]}", "no run z"),
+                           ("{set: {lr: 1}, runs: [a], accept: [1]}", "lr is neither")):
+            self.refused("seeds: [1, 2]", f"broken: {new}", 9, words)
+
+    def test_the_runs_of_a_grid_rise_in_one_number(self):
+        grid = "runs:\n  x: {train.lr: 0.1}\n  y: {train.lr: 0.2}\n  z: {train.lr: 0.4}\n"
+        text = ROW.replace("runs:\n", grid).replace("- loss(a) <= 3", "- best_of(x, y, z) <= 3")
+        self.row(text)
+        for old, new in (("0.4}", "0.4, train.beta1: 0.5}"), ("0.4}", "0.2}"), ("0.4}", "0.15}")):
+            with self.assertRaises(Bad) as caught:
+                self.row(text.replace(old, new))
+            self.assertIn("runs that differ in one number, which rises", str(caught.exception))
 
     def runner(self, **options):
         defaults = {"dir": self.folder.name + "/runs", "atoll": sys.executable, "again": False, "quick": False, "runs": None, "seeds": None}
@@ -450,6 +673,8 @@ def alive(process):
 
 def program(code):
     """What the programs of the tests above do."""
+    if code == "mutant":
+        code = "other" if os.environ.get("ATOLL_MUTANT") else "good"
     print({"good": '{"x": 2}', "other": '{"x": 3}', "chatty": "hello"}.get(code, ""))
     return 3 if code == "bad" else 0
 

@@ -1,0 +1,83 @@
+"""Is a row's measurement of today's code? fresh.csv has, for each session of results.csv, a digest of the contents of the files that the
+row lists (`files`), whatever their paths; a row is stale once the digest of these files is another one."""
+import csv
+import glob
+import hashlib
+import os
+import pathlib
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import records
+from data import REPOSITORY
+from expression import Bad
+
+COLUMNS = ("session", "row", "commit", "digest")
+CURRENT, STALE, UNKNOWN = "current", "**stale**", "no digest"
+
+
+def digest_of(contents):
+    """Of some files' contents, in no order."""
+    return hashlib.sha256("".join(sorted(hashlib.sha256(c).hexdigest() for c in contents)).encode()).hexdigest()[:16]
+
+
+def here(row):
+    """Of the row's files as they are now."""
+    paths = []
+    for pattern in row.files:
+        found = sorted(glob.glob(str(REPOSITORY / pattern)))
+        if not found:
+            raise Bad(f"{row.path}: files: {pattern} is not there")
+        paths += found
+    return digest_of([pathlib.Path(p).read_bytes() for p in dict.fromkeys(paths)])
+
+
+def at(row, commit):
+    """The same of a commit of the history; None: it is not there, or has not all of these files."""
+    git = ["git", "-C", str(REPOSITORY)]
+    listed = subprocess.run([*git, "ls-tree", "-r", "--name-only", commit], capture_output=True, text=True, check=False)
+    if listed.returncode:
+        return None
+    contents = {}
+    for pattern in row.files:
+        names = [n for n in listed.stdout.splitlines() if pathlib.PurePath(n).match(pattern)]
+        if not names:
+            return None
+        for name in names:
+            contents[name] = subprocess.run([*git, "show", f"{commit}:{name}"], capture_output=True, check=True).stdout
+    return digest_of(contents.values())
+
+
+def read(path):
+    """{(session, row): digests}"""
+    found = {}
+    if os.path.exists(path):
+        with open(path, newline="", encoding="utf-8") as f:
+            for r in csv.DictReader(f):
+                found.setdefault((r["session"], r["row"]), set()).add(r["digest"])
+    return found
+
+
+def keep(path, session, row, commit, digest=None):
+    """Remembers what the row was measured with."""
+    digest = digest or here(row)
+    if row.files and digest not in read(path).get((session, row.name), ()):
+        records.append(path, COLUMNS, [[session, row.name, commit, digest]])
+
+
+def told(row, session, known):
+    digests = known.get((session, row.name))
+    if not row.files or not digests:
+        return UNKNOWN
+    return CURRENT if digests == {here(row)} else STALE
+
+
+def backfill(path, row, session, commits):
+    """For a session that was measured before there were digests, from the history: all its commits there, and none with changes."""
+    if (session, row.name) in read(path) or not commits or any(c.endswith("-dirty") for c in commits):
+        return
+    found = {c: at(row, c) for c in commits}
+    if all(found.values()):
+        for commit, digest in found.items():
+            keep(path, session, row, commit, digest)
