@@ -5,8 +5,8 @@
  * is durable; the rename of CURRENT is the one commit point; a restart reads the directory and goes
  * on (docs/protocol.md 3.5).
  *
- * Memory, beside the replica's (theta, momentum, codes of every fragment and of one next state):
- * the core's tables (about 100 bytes for each fragment and index of a site); while a round
+ * Memory, in addition to the replica's (theta, momentum, codes of every fragment and of one next
+ * state): the core's tables (about 100 bytes for each fragment and index of a site); while a round
  * commits one aggregate of one fragment, the contributions being mapped from the spool, not copied
  * (a gathered aggregate is made in its file); while sites fetch, one copy of each different
  * snapshot that is being sent, however many sites read it, and at most twice the largest in all:
@@ -90,7 +90,7 @@ enum { AGGREGATOR_EPOCH_FIRST = 1, AGGREGATOR_TEXT_MAX = 256, AGGREGATOR_STRIKES
  * former values are recorded and go to s->ends (s NULL: recorded only). Ask before the replica is
  * opened: its states are of no use otherwise. ERR_MISMATCH names the differing keys. */
 enum err aggregator_claim(struct env *w, const char *canonical, struct schedule *s) MUST;
-/* A directory that is made again from the sites' (docs/protocol.md 3.5): the settings with the
+/* A directory that is rebuilt from those of the sites (docs/protocol.md 3.5): the settings with the
  * former values of train.steps in s->ends, before aggregator_claim; and the highest epoch that a
  * site has answered, before aggregator_open. */
 enum err aggregator_claim_write(struct env *w, const char *canonical,

@@ -1,4 +1,4 @@
-/* run.cfg: the pinned settings of the run, in their canonical text, and behind it the former values
+/* run.cfg: the pinned settings of the run, in their canonical text, followed by the former values
  * of train.steps, which alone may change, and only grow.
  */
 #include <inttypes.h>
@@ -43,8 +43,8 @@ enum err aggregator_claim_write(struct env *w, const char *canonical, const stru
     return w->ops->write(w, RUN_CFG, parts, 2);
 }
 
-/* `finished` names the sites that had the last round of then: removed first, so that a crash in
- * between leaves no name of a site that is not done. */
+/* `finished` names the sites that had the former last round. It is removed first, so that a crash
+ * leaves no name of a site that has not finished. */
 static enum err claim_grow(struct env *w, const char *canonical, int64_t before, struct schedule *s)
 {
     int64_t now = identity_steps(canonical);
@@ -55,10 +55,11 @@ static enum err claim_grow(struct env *w, const char *canonical, int64_t before,
                        " or more, here and at every site",
                        now, before, w->root, before);
     if (s->end_count == SCHEDULE_ENDS_MAX)
-        return err_set(ERR_CONFIG,
-                       "%s: train.steps has grown %d times, no more are possible; go on as a new "
-                       "run with run.from",
-                       w->root, SCHEDULE_ENDS_MAX);
+        return err_set(
+            ERR_CONFIG,
+            "%s: train.steps has grown %d times, no more are possible; continue as a new "
+            "run with run.from",
+            w->root, SCHEDULE_ENDS_MAX);
     s->ends[s->end_count++] = before;
     TRY(w->ops->remove(w, AGGREGATOR_FINISHED));
     TRY(aggregator_claim_write(w, canonical, s));
@@ -103,7 +104,7 @@ enum err aggregator_claim(struct env *w, const char *canonical, struct schedule 
 }
 
 /* Every manifest has the digest of the settings of its run. Former values of train.steps are lost
- * with the file; a site that knows of some refuses to go on. */
+ * with the file; a site that knows of some refuses to continue. */
 enum err aggregator_claim_again(struct aggregator *a)
 {
     struct digest here = identity_digest(a->o->canonical);

@@ -22,8 +22,8 @@ enum {
  * without the lock; the stage changes under it. */
 enum commit_stage {
     COMMIT_IDLE,
-    COMMIT_MAKING,   /* sum, outer step, files of the next state. An operator's act still changes
-                        what is committed: then it is made anew */
+    COMMIT_MAKING, /* sum, outer step, files of the next state. An operator's act still changes what
+                      is committed; the stage then begins again */
     COMMIT_PASSING,  /* CURRENT; the state's arrays are copied */
     COMMIT_CLEARING, /* committed: the spool of the round goes */
     COMMIT_BESIDE    /* no commit: other work in its place */
@@ -36,7 +36,7 @@ struct aggregator_commit {
     bool ordered, rolls_back;
     struct digest ordered_by;
     uint64_t rolls_to;
-    struct manifest manifest, none; /* none: with nobody in it */
+    struct manifest manifest, none; /* none: without a site */
     struct aggregate aggregate;
     bool done;     /* the work of the stage is */
     bool spent;    /* the reserve is */
@@ -251,7 +251,7 @@ static void shares_log(const struct aggregator *a, unsigned fragment, const stru
 }
 
 /* How much of each contribution counts. ERR_DIVERGED: nothing of any (outer.merge edit), and the
- * manifest includes nobody. */
+ * manifest includes no site. */
 static enum err manifest_shares(const struct aggregator *a, unsigned fragment, struct manifest *m)
 {
     const struct fragment *f = &a->replica->fragments->f[fragment];

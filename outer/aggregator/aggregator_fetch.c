@@ -59,7 +59,7 @@ static enum err source_fill(struct aggregator *a, struct source *s)
     return outer_state_snapshot_write(a->replica, s->fragment, snapshot);
 }
 
-/* Snapshots that are held for slow readers while rounds go on are others each time. */
+/* Slow readers hold snapshots of earlier rounds, each of another round. */
 static enum err snapshots_limit(const struct aggregator *a, uint32_t fragment)
 {
     size_t held = 0, largest = 0;
@@ -133,7 +133,7 @@ void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
     } else if (m->offset > s->size_bytes || m->size_bytes > s->size_bytes - m->offset) {
         aggregator_fetched(a, s);
         answer->outcome = ROUND_INVALID;
-        aggregator_put_text(answer->text, "a part behind the end");
+        aggregator_put_text(answer->text, "a part past the end");
     } else {
         out->data = s->data;
         out->size_bytes = s->size_bytes;

@@ -1,5 +1,5 @@
-/* The aggregator's own small files, written from memory: the journal anew, the epoch, and what a
- * process that ends in order says of the journal. */
+/* The aggregator's own small files, written from memory: the rewritten journal, the epoch, and the
+ * statement about the journal of a process that ends in order. */
 #include <string.h>
 #include "outer/aggregator/aggregator_signs.h"
 #include "outer/aggregator/aggregator_sums.h"

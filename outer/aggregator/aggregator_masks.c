@@ -4,7 +4,7 @@
  * sum and no site's part of it.
  *
  * A seal is a file of its round's spool, and then a SEAL record of the journal with its digest;
- * only then a site sees it. After a restart the same seal goes on, and the core is told its set
+ * only then a site sees it. After a restart the same seal holds, and the core is told its set
  * (round_pin). What sites sign and reveal is kept in memory alone: they answer again. All of it
  * under the lock of the service, but for aggregator_masks_sum. */
 #include "outer/aggregator/aggregator_masks_own.h"
@@ -207,8 +207,9 @@ static enum err aborts_check(const struct aggregator *a, const struct manifest *
     if (aborts < AGGREGATOR_ABORTS_MAX || !digest_zero(&m->ordered_by))
         return ERR_OK;
     return err_set(ERR_DISAGREE,
-                   "%u rounds of fragment %u in a row were aborted: with secure aggregation nobody "
-                   "can say which site masks wrongly, or has lost its pair keys. Start the "
+                   "%u rounds of fragment %u in a row were aborted: with secure aggregation it "
+                   "cannot be known "
+                   "which site masks wrongly, or has lost its pair keys. Start the "
                    "aggregator again, and remove and add one site after the other (atoll operator "
                    "roster), which gives it new keys, until a round is committed",
                    aborts, m->fragment);
@@ -324,7 +325,7 @@ static enum err sum_make(struct aggregator *a, unsigned fragment,
     enum err e = masked_aggregate(out, out_bytes, c, &l, words, count, threads);
     return e == ERR_PROTO ? err_set(ERR_DIVERGED, "the sum of the masked contributions is none of "
                                                   "integers in range: a site masks wrongly, and "
-                                                  "nobody can say which")
+                                                  "it cannot be known which")
                           : e;
 }
 

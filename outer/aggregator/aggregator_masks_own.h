@@ -76,7 +76,7 @@ bool aggregator_masks_setup_wants(const struct aggregator *a, unsigned site);
 void aggregator_masks_setup(struct aggregator *a, unsigned site, const struct wire_mask *m,
                             struct wire_mask_answer *answer);
 
-/* Sites of the round in flight that have stated no public key, so that nobody can mask for them.
+/* Sites of the round in flight that have stated no public key, so that no site can mask for them.
  * False: there is none. */
 bool aggregator_masks_unstated(const struct aggregator *a, unsigned fragment, struct set *missing);
 /* U: which sites mask for each other in the round in flight. */

@@ -190,15 +190,15 @@ static void apart_log(struct aggregator *a)
     unsigned repeats;
     if (set_has(&a->members.roster.members, m->added) && a->core.f[0].round >= m->first[0] &&
         aggregator_line_passes(a, "apart", name, LINES, &repeats))
-        log_event(LOG_WARN, "waiting",
-                  "missing=%s owes=\"public key\" setup=%" PRIu32
-                  " text=\"the rounds go on without site %s, which was added, until all sites have "
-                  "pair keys with it; %s\"",
-                  name, m->number, name,
-                  stated ? "some have not come since" : "it has not come yet");
+        log_event(
+            LOG_WARN, "waiting",
+            "missing=%s owes=\"public key\" setup=%" PRIu32
+            " text=\"the rounds continue without site %s, which was added, until all sites have "
+            "pair keys with it; %s\"",
+            name, m->number, name, stated ? "some have not come since" : "it has not come yet");
 }
 
-/* Behind the rounds in flight, which are announced without it. */
+/* After the rounds in flight, which are announced without it. */
 enum err aggregator_masks_join(struct aggregator *a)
 {
     struct masks_setup *m = &masks_of(a)->setup;
@@ -361,7 +361,7 @@ static bool statement_take(struct aggregator *a, unsigned site, const struct wir
     const char *why =
         reads ? statement_wrong(a, site, &s) : "no statement of this site's public key";
     bool renews = !why && u->number > 1 && u->added == site && s.setup < u->number;
-    if (renews) /* it was added again, and is about to begin the setup that makes its pairs anew */
+    if (renews) /* it was added again, and is about to begin the setup that makes new pairs */
         return true;
     if (why)
         aggregator_say(&answer->answer, ROUND_INVALID, "%s", why);

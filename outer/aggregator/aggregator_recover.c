@@ -1,5 +1,5 @@
 /* A start: what the directory says of the rounds before it. Reads states, journal, epoch and spool,
- * in the order of aggregator_recover, and goes on from there (docs/protocol.md 3.5). */
+ * in the order of aggregator_recover, and continues from there (docs/protocol.md 3.5). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,8 +15,8 @@ static enum err stale_check(const struct aggregator *a)
         return ERR_OK;
     return err_set(ERR_STALE,
                    "%s/%s: a site has proved that this directory is old, or a copy; serve the "
-                   "newest one, or make it again from the sites' (--rebuild, with an empty "
-                   "serve.dir). Where this one is the right one after all, remove that file",
+                   "newest one, or rebuild it from those of the sites (--rebuild, with an empty "
+                   "serve.dir). If this one is the right one, remove that file",
                    a->env->root, AGGREGATOR_STALE);
 }
 
@@ -124,7 +124,7 @@ static enum err epoch_find(struct aggregator *a, uint64_t journalled, uint64_t *
     *epoch = journalled;
     if (e == ERR_OK)
         *epoch = number > journalled ? number : journalled;
-    if (e == ERR_OK && number + 1 < journalled) /* one behind: killed between the two */
+    if (e == ERR_OK && number + 1 < journalled) /* one less: killed between the two */
         log_event(LOG_WARN, "epoch_older",
                   "file=%s/%s epoch=%" PRIu64 " journal=%" PRIu64
                   " why=\"an older copy; the journal's is taken\"",

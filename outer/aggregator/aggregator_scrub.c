@@ -1,7 +1,7 @@
 /* The scrub of the aggregator's directory (outer/store/scrub.h): which files it reads, and how each
- * is made again. The scrub's thread finds the damage and waits; the thread of work() repairs, so
- * that nothing else writes meanwhile: small files under the lock, states outside it, in the place
- * of a commit.
+ * is repaired. The scrub's thread finds the damage and waits; the thread of work() repairs, so that
+ * nothing else writes meanwhile: small files under the lock, states outside it, in the place of a
+ * commit.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -191,7 +191,7 @@ static void repair_outside(struct aggregator *a)
     enum err e = r->kind == REPAIR_CURRENT ? outer_state_repair_current(a->replica, fragment)
                                            : outer_state_repair(a->replica, fragment, r->round);
     if (e == ERR_INPUT) /* what it is made from is not kept */
-        e = err_add(ERR_CORRUPT, "not made again: ");
+        e = err_add(ERR_CORRUPT, "not repaired: ");
     repair_result(a, e);
 }
 

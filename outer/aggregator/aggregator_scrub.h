@@ -1,6 +1,6 @@
 #ifndef AGGREGATOR_SCRUB_H
 #define AGGREGATOR_SCRUB_H
-/* The scrub of the aggregator's directory: damaged files are made again. */
+/* The scrub of the aggregator's directory: repairs damaged files. */
 #include "outer/aggregator/aggregator.h"
 #include "outer/store/scrub.h"
 

@@ -6,7 +6,7 @@
 struct aggregator_shown {
     pthread_mutex_t mutex; /* guards all of it */
     struct aggregator_status status;
-    struct { /* what a site's missing_ms is made of, when somebody asks */
+    struct { /* the parts of a site's missing_ms, read when a display asks */
         uint64_t first_ms;
         struct set missing;
     } waiting[ROUND_FRAGMENTS_MAX];

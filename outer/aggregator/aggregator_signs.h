@@ -8,7 +8,7 @@
 struct aggregator_signs {
     enum err (*open)(void **kept, struct arena *perm); /* kept: a->part.signs */
     enum err (*read)(struct aggregator *a);            /* the pinned keys, at a start */
-    enum err (*again)(struct aggregator *a);           /* written anew, from memory */
+    enum err (*again)(struct aggregator *a);           /* rewritten from memory */
     /* A manifest that is made, or of the disk: signed where its signature is none of this
      * identity's (made before there were signatures, or with another key). */
     enum err (*sign)(struct aggregator *a, struct manifest *m);
@@ -23,8 +23,8 @@ struct aggregator_signs {
     /* False: it is not signed with the site's pinned key. */
     bool (*header_signed)(const struct aggregator *a, unsigned site,
                           const struct wire_contribution *m);
-    /* The signed header lies beside the payload, durable, before the payload's ACCEPT is
-     * journalled. */
+    /* The signed header is durable next to the payload before the payload's ACCEPT is journalled.
+     */
     enum err (*header_keep)(struct aggregator *a, const struct wire_contribution *m,
                             const char *payload_path);
     /* ERR_CORRUPT: a journalled contribution whose kept header is missing or does not hold. */

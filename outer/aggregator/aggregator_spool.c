@@ -68,7 +68,7 @@ struct spool_check {
     unsigned fragment;
     const struct codec *codec;
     const uint8_t *grid;
-    uint64_t masked_bytes; /* 0: in the clear. Else so many bytes of a ring: nothing but that can be
+    uint64_t masked_bytes; /* 0: in the clear. Else the bytes of a ring: only their number can be
                               checked */
     struct digest payload;
 };
@@ -87,7 +87,7 @@ static enum err spool_verify(const struct aggregator *a, const struct spool_chec
                      ? ERR_OK
                      : err_set(ERR_CORRUPT, "%s: not the bytes of its digest", s->path);
     if (e == ERR_OK && s->masked_bytes) {
-        *squares = 0; /* nobody can see them */
+        *squares = 0; /* the sum alone is readable */
         e = m.size_bytes == s->masked_bytes
                 ? ERR_OK
                 : err_set(ERR_PROTO, "%s: not the size of a masked contribution", s->path);
@@ -521,7 +521,7 @@ static enum blocks_fit chunk_fits(struct aggregator *a, const struct upload *up,
     if (upload_revoked(a, up, answer))
         return BLOCKS_GAP;
     if (answer->round !=
-        up->in.header.round) { /* the quorum went on: the rest of the bytes is not needed */
+        up->in.header.round) { /* the quorum has sealed: the rest of the bytes is not needed */
         aggregator_say(answer, ROUND_BEHIND, "that round is committed");
         return BLOCKS_GAP;
     }

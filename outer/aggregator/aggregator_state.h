@@ -9,11 +9,11 @@
  *   aggregator_calls.c: site. Hello, poll, report, leave.
  *   aggregator_clear.c: none. Sums contributions in the clear.
  *   aggregator_claim.c: none. The settings that the directory began with.
- *   aggregator_commit.c: journal, fragment, commit. Closes rounds, beside the calls.
+ *   aggregator_commit.c: journal, fragment, commit. Closes rounds, while calls are answered.
  *   aggregator_core.c: core, fragment, site, state. Events of the core.
  *   aggregator_fetch.c: fetches. What sites fetch.
  *   aggregator_identity.c: none. Signs, and checks what is signed.
- *   aggregator_journal.c: journal. Small files, written anew.
+ *   aggregator_journal.c: journal. Rewrites small files.
  *   aggregator_masks.c: core, journal. Sums masked contributions.
  *   aggregator_masks_calls.c: fragment. What sites ask and say for it.
  *   aggregator_masks_setup.c: core. Passes on their public keys.
@@ -25,7 +25,7 @@
  *   aggregator_organs.c: none. Calls the organs.
  *   aggregator_quarantine.c: journal, quarantine. Keeps sites out.
  *   aggregator_recover.c: core, journal, start, fragment. Reads the directory at a start.
- *   aggregator_scrub.c: scrub. Has damaged files made again.
+ *   aggregator_scrub.c: scrub. Has damaged files repaired.
  *   aggregator_shown.c: site, shown. What other threads see.
  *   aggregator_sites.c: site. Which sites have the last state.
  *   aggregator_spool.c: journal, spool. Takes contributions.
@@ -67,9 +67,9 @@ struct aggregator_site {
 struct aggregator_fragment {
     bool sealed; /* commit pending, of: */
     struct set seal_set;
-    bool ordered; /* an operator wants it with nobody in it: not what seal_set says */
+    bool ordered; /* an operator wants it without a site, whatever seal_set is */
     struct digest ordered_by;
-    bool rolls_back; /* and state `rolls_to` behind it */
+    bool rolls_back; /* and followed by state `rolls_to` */
     uint64_t rolls_to;
     struct set lost;      /* of them, by the commit: their contributions are no longer stored */
     uint64_t retry_ms;    /* not before: the disk was full */
@@ -110,7 +110,7 @@ struct aggregator_parts { /* what a feature keeps, which its file alone knows an
     struct aggregator_shown *shown;
     struct aggregator_scrub *scrub; /* NULL: off */
     void *sums, *signs;             /* of the ways that were chosen */
-    struct revocation *revocation;  /* NULL: nobody is revoked */
+    struct revocation *revocation;  /* NULL: nothing is revoked */
 };
 struct aggregator {
     struct env *env;
@@ -150,7 +150,7 @@ void aggregator_touch(struct aggregator *a, unsigned site);
 struct set aggregator_touched(struct aggregator *a); /* since it was asked the last time */
 /* The site was heard of just now. */
 void aggregator_heard(struct aggregator *a, unsigned site);
-/* A disk that is full and a lack of memory are answered `full`: the site tries again. Any other
+/* A full disk and missing memory are answered `full`: the site tries again. Any other
  * error halts this process. */
 void aggregator_say_failed(struct aggregator *a, enum err e, struct wire_answer *answer);
 
@@ -174,13 +174,13 @@ struct journal_head { /* where a process that ended in order has left the journa
     uint64_t number;  /* of the next record */
     struct digest last;
 };
-/* Written anew, from memory: the records that a restart needs, which are the epoch, who is in
+/* Rewrites it from memory with the records that a restart needs: the epoch, the sites in
  * quarantine, the last commit of each fragment, the accepts of the rounds in flight. */
 enum err aggregator_journal_again(struct aggregator *a) MUST;
 enum err aggregator_epoch_again(struct aggregator *a) MUST;
 /* The number in the file; ERR_INPUT: there is none. */
 enum err aggregator_epoch_read(struct aggregator *a, uint64_t *number) MUST;
-/* Journal, epoch, identities or `begun`, written anew, from memory. */
+/* Journal, epoch, identities or `begun`, rewritten from memory. */
 enum err aggregator_file_again(struct aggregator *a, const char *path) MUST;
 enum err aggregator_ended_write(struct aggregator *a) MUST;
 /* Empty, of a former program, or damaged: it says nothing of the journal. */
@@ -324,7 +324,7 @@ enum err aggregator_quarantine(struct aggregator *a, unsigned site, bool in, con
 /* This contribution of the site was refused: strikes_max in a row are a quarantine. */
 void aggregator_strike(struct aggregator *a, unsigned site, const struct wire_contribution *m,
                        const char *why);
-/* The same for committed ones that hardly counted; any other one begins the count anew. */
+/* The same for committed ones that hardly counted; any other one resets the count. */
 void aggregator_strikes_commit(struct aggregator *a, const struct manifest *m);
 void aggregator_quarantine_restore(struct aggregator *a, const struct journal_record *r);
 /* The journal is lost: whom the newest manifests leave out as quarantined. */
@@ -401,12 +401,12 @@ bool aggregator_commit_manifest(const struct aggregator *a, unsigned fragment);
 void aggregator_commit_begin(struct aggregator *a, unsigned fragment);
 /* No commit being in flight, this takes its place. */
 void aggregator_commit_beside(struct aggregator *a, const struct aggregator_beside *work);
-/* After aggregator_commit_outside: the next stage. Nothing happens in COMMIT_IDLE. An error other
- * than a full disk or a lack of memory, which are tried again, is final. */
+/* After aggregator_commit_outside: the next stage. Nothing happens in COMMIT_IDLE. A full disk and
+ * missing memory are tried again; any other error is final. */
 enum err aggregator_commit_next(struct aggregator *a) MUST;
 bool aggregator_commit_outside(void *self);         /* link_service.commit */
 void aggregator_commit_close(struct aggregator *a); /* before the aggregator is */
-/* A full disk, a lack of memory: the sealed fragment is tried again later. Any other error halts.
+/* Full disk or no memory: the sealed fragment is tried again later. Any other error halts.
  */
 void aggregator_commit_later(struct aggregator *a, unsigned fragment, enum err e);
 /* This accepted contribution of a round that is not sealed is no longer stored: what is left of its

@@ -23,7 +23,7 @@ struct aggregator_sums {
     enum err (*restore)(struct aggregator *a, const struct journal_record *r);
     enum err (*again)(struct aggregator *a);
     enum err (*recovered)(struct aggregator *a);
-    /* The journal is written anew: the records of the fragment's round in flight, at most one.
+    /* For a rewrite of the journal: the records of the fragment's round in flight, at most one.
      * Returns how many. */
     size_t (*records)(const struct aggregator *a, unsigned fragment, struct journal_record *keep);
     void (*hello)(struct aggregator *a, unsigned site, const struct wire_hello *m);
@@ -38,8 +38,8 @@ struct aggregator_sums {
     uint64_t (*payload_max)(const struct aggregator *a, unsigned fragment);
     uint64_t (*masked_bytes)(const struct aggregator *a, unsigned fragment);
     const char *(*header)(const struct aggregator *a, const struct wire_contribution *m);
-    /* What sites owe to a round beside contributions; *missing: which sites. NULL: nothing, and
-     * *missing is left. */
+    /* What sites owe to a round in addition to contributions; *missing: which sites. NULL: nothing,
+     * and *missing is left. */
     const char *(*missing)(const struct aggregator *a, unsigned fragment, struct set *missing);
     /* Of a sealed fragment: may the commit begin? */
     enum err (*ready)(struct aggregator *a, unsigned fragment, bool *ready);

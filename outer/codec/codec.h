@@ -60,7 +60,7 @@ struct codec_work; /* device buffers for one piece of the values at a time; see 
 
 /* The tensors of a fragment, in order; none where it has no whole tensors. */
 struct tensor_range {
-    size_t first, count; /* in the fragment: from a multiple of 256 on, without the gap behind it */
+    size_t first, count; /* in the fragment: from a multiple of 256 on, without the gap after it */
     int64_t rows, columns;
     bool embedding; /* of tokens, positions or types */
 };

@@ -51,7 +51,7 @@ const void *codec_there(struct codec_work *w, void *there, const void *bytes, si
 
 /* [present bits][blocks], as they are written and as they are read. */
 struct codec_out {
-    uint8_t *present, *end; /* end: behind the last block so far */
+    uint8_t *present, *end; /* end: after the last block so far */
     size_t block, block_bytes;
 };
 struct codec_in {

@@ -146,7 +146,7 @@ static struct part part_of(size_t blocks, int thread, int threads)
     return (struct part){first, blocks - first < share ? blocks : first + share};
 }
 
-/* Block `at` and those behind it come next; in->block: a multiple of 8. */
+/* Block `at` and those after it come next; in->block: a multiple of 8. */
 static void in_seek(struct codec_in *in, size_t at)
 {
     in->next += codec_present_count(in->present, in->block, at) * in->block_bytes;

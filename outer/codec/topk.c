@@ -13,9 +13,9 @@
  * grid stays what it was. An all-zero chunk costs 9 bits.
  *
  * The magnitudes are Lloyd's: the means above and below the middle between them, rounded to 3 bits
- * behind the point, and at most twice the smallest of their group. So magnitudes lie between half
- * of what is sent and 2^15 of it (else the group sends 0), and the residual is exact: no larger
- * than z, or than what is sent, and a multiple of z's last place. Gathered. */
+ * after the binary point, and at most twice the smallest of their group. So magnitudes lie between
+ * half of what is sent and 2^15 of it (else the group sends 0), and the residual is exact: no
+ * larger than z, or than what is sent, and a multiple of z's last place. Gathered. */
 #include <string.h>
 #include "kernels/scalar/chunks.h"
 #include "outer/codec/codec_work.h"
@@ -179,7 +179,7 @@ static void stream_put(struct stream *s, const struct bits_out *b)
     }
 }
 
-/* The next piece: chunks on the device -> bits behind the stream's. */
+/* The next piece: chunks on the device -> bits at the end of the stream. */
 static enum err piece_put(struct codec_work *w, struct stream *s, const struct dev_chunk *chunks,
                           size_t at, size_t n, size_t count)
 {
@@ -250,7 +250,7 @@ static enum err topk_check(const struct codec *c, const struct codec_call *call,
         *squares = sum;
     TRY(codec_check_size(size_bytes, (in.at + 7) / 8));
     return in.at % 8 && payload[in.at / 8] >> in.at % 8
-               ? err_set(ERR_PROTO, "encoded values: bits behind the last index")
+               ? err_set(ERR_PROTO, "encoded values: bits after the last index")
                : ERR_OK;
 }
 

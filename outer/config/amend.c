@@ -448,11 +448,12 @@ enum err amend_check(const struct keys_base *base, const struct schedule *s,
     struct arena scratch = arena_make(0);
     enum err e = check(base, s, list, one, &scratch);
     if (e == ERR_OK && list->count == AMENDMENTS_MAX)
-        e = err_set(ERR_CONFIG,
-                    "%d amendments were made, no more are possible. End the run, write what is in "
-                    "force (atoll operator set --list) into the configuration, and go on as a new "
-                    "run with run.from",
-                    AMENDMENTS_MAX);
+        e = err_set(
+            ERR_CONFIG,
+            "%d amendments were made, no more are possible. End the run, write what is in "
+            "force (atoll operator set --list) into the configuration, and continue as a new "
+            "run with run.from",
+            AMENDMENTS_MAX);
     arena_free(&scratch);
     return e;
 }

@@ -5,7 +5,7 @@
  * with an empty momentum (outer.momentum_restart). Functions of configuration, amendments and round
  * alone, the same at every replica and in every replay. The rate of a round follows from the step
  * that ends it over the last step: of the run, or where train.steps has grown since, the last step
- * that the run had when the round was committed. Behind a former last step the annealing begins
+ * that the run had when the round was committed. After a former last step the annealing begins
  * again, with an empty momentum.
  *
  * The momentum of the fragment's round t, mu: outer.momentum, H: schedule_length of the round,
@@ -13,9 +13,9 @@
  *   m = start + (mu - start) * (t / warmup)                       t < warmup, else mu
  *   m = end + (m - end) * (left / (cooldown * H))                 left < cooldown * H
  * So round 0 has start, the last round has end, and a round's momentum never changes, however many
- * rounds are committed later: train.steps and outer.every may be amended. Behind a former last step
- * the momentum is mu again; it does not warm up twice, and a restart changes nothing of it. float64
- * in this order, each operation rounded, then to float.
+ * rounds are committed later: train.steps and outer.every may be amended. After a former last step
+ * the momentum is mu again. It does not warm up twice, and a restart does not change it. float64 in
+ * this order, each operation rounded, then to float.
  */
 #include "outer/diloco/schedule.h"
 

@@ -1,6 +1,6 @@
 #ifndef DRAW_H
 #define DRAW_H
-/* SPARTA: a round exchanges a share of the parameters, drawn anew for each round. Drawn are blocks
+/* SPARTA: a round exchanges a share of the parameters, drawn again for each round. Drawn are blocks
  * of 256 values, the same number in every round, every set of that size with the same probability:
  * a function of seed and round, so all replicas draw the same. Pure.
  */

@@ -4,7 +4,7 @@
  * of an optimizer moment. How the model is cut into P parts:
  * - strided: block i goes to part i mod P (Streaming DiLoCo, 2501.18512); embeddings and the final
  *   norm are balanced onto the smallest part, largest tensor first;
- * - sequential: consecutive blocks, as evenly as they go; the rest balanced as above;
+ * - sequential: consecutive blocks, as evenly as they go; the rest balanced, as in the first kind;
  * - balanced: every tensor balanced (greedy, as Decoupled DiLoCo 2604.21428);
  * - random: every 256 values drawn for one of P parts of equal size. A step that exchanges one part
  *   exchanges a random 1/P of the parameters (SPARTA), each once before any comes again;

@@ -12,7 +12,7 @@ bool merge_reads_each(enum merge_kind kind)
     return kind != MERGE_MEAN;
 }
 
-/* A tensor with the gap behind it, whose values are 0. */
+/* A tensor with the gap after it, whose values are 0. */
 static size_t span_of(const struct tensor_range *r)
 {
     return (r->count + DEV_BLOCK - 1) / DEV_BLOCK * DEV_BLOCK;
@@ -50,7 +50,7 @@ static enum err directions_add(const struct codec_call *call, float *mean, doubl
     return ERR_OK;
 }
 
-/* From the summed directions to the delta: length r, whatever their own length is. */
+/* From the summed directions to the delta: scaled to length r. */
 static enum err lengths_set(const struct codec_call *call, float *mean, const double *lengths,
                             float weight_sum)
 {

@@ -1,8 +1,8 @@
 #ifndef METRICS_H
 #define METRICS_H
-/* Numbers of a round that say how the outer loop fares: how its momentum lies to the mean delta,
- * how successive deltas and the sites agree, how much the codec leaves behind. For people and the
- * log only: nothing is decided by them, and they are not part of the exact set.
+/* Numbers of a round that say how the outer loop fares: the cosine of momentum and mean delta, the
+ * agreement of successive deltas and of sites, the norm of the residual. For people and the log
+ * only: nothing is decided by them, and they are not part of the exact set.
  *
  * All but `behind` come from a sample of at most GAUGE_SAMPLE values of a fragment, in even steps:
  * a cosine then has a standard error of 0.4 %, and a fragment takes at most 512 KiB, since the mean

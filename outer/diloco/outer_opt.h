@@ -7,9 +7,10 @@
 #include "outer/diloco/anneal.h"
 #include "outer/diloco/merge.h"
 
-struct outer_opt_row {             /* of an optimizer, all that the outer loop knows of it */
-    const char *slab[OUTER_SLABS]; /* names of the arrays that it keeps beside theta; NULL: fewer */
-    bool squares;  /* the last slab is a mean of squares: it begins at eps^2, others at 0 */
+struct outer_opt_row { /* of an optimizer, all that the outer loop knows of it */
+    const char *
+        slab[OUTER_SLABS]; /* names of the arrays that it keeps in addition to theta; NULL: fewer */
+    bool squares;          /* the last slab is a mean of squares: it begins at eps^2, others at 0 */
     bool momentum; /* slab 0 is one: outer.momentum and what the rounds change of it apply */
     bool cycle;    /* the step depends on the round's place in a cycle of outer.delay rounds */
     float rate;    /* default of outer.lr; 0: the published rate of outer/config/tuning.h */
@@ -34,7 +35,7 @@ const struct outer_opt_row *outer_opt_row(enum outer_opt_kind kind);
  * ERR_CONFIG: lr or mu not finite or out of range.
  */
 enum err outer_opt_make(struct outer_opt *o, enum outer_opt_kind kind, float lr, float mu) MUST;
-unsigned outer_opt_slabs(const struct outer_opt *o);               /* how many, beside theta */
+unsigned outer_opt_slabs(const struct outer_opt *o); /* how many, in addition to theta */
 float outer_opt_initial(const struct outer_opt *o, unsigned slab); /* value of a slab in state 0 */
 size_t outer_opt_bytes(const struct outer_opt *o); /* per parameter, theta included */
 void outer_opt_step(struct dev *d, const struct outer_opt *o, const struct outer_opt_state *s,

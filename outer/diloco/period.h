@@ -4,7 +4,7 @@
  * configuration alone. Rounds count from 0.
  * - Every H steps, from an offset on: a fragment's place among the others. The first rounds end at
  *   offset + H, offset + 2 H, ...
- * - Several times in a period (DreamDDP's fill-in, 2502.11058): also more[i] steps behind each of
+ * - Several times in a period (DreamDDP's fill-in, 2502.11058): also more[i] steps after each of
  *   these.
  * - With growing intervals (local steps of 0/1 Adam, 2202.06009): `rounds` rounds of H steps, then
  *   as many of factor H, and so on up to `most` steps, which is kept.

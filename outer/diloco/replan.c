@@ -1,7 +1,7 @@
 #include "outer/diloco/replan.h"
 #include <math.h>
 
-/* A round may have so many steps. */
+/* The largest number of steps of a round. */
 static int64_t interval_longest(const struct replan_round *r)
 {
     int64_t parts = r->fragments, most = REPLAN_TIMES * r->least;

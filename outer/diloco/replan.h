@@ -24,7 +24,7 @@
 #define REPLAN_AIM    0.97
 enum {
     REPLAN_EVERY_MAX = 1000,
-    REPLAN_TIMES = 4,  /* at most so many times as long at once; also: as configured, see above */
+    REPLAN_TIMES = 4,  /* largest factor of one change, and of the configured length */
     REPLAN_MISSES = 2, /* rounds in a row, above MISSED; in which a round may be shorter: */
     REPLAN_ROUNDS = 3
 };

@@ -52,7 +52,7 @@ static void stretch_next(const struct schedule *s, unsigned fragment, struct str
     x->p = (struct period){.every = c->every, .offset = fragment ? offset - c->every : 0};
 }
 
-/* That this step is in; a change at a step is for the steps behind it. */
+/* The change that holds at this step; a change at a step is for the steps after it. */
 static struct stretch stretch_at(const struct schedule *s, unsigned fragment, int64_t step)
 {
     struct stretch x = stretch_first(s, fragment);
@@ -62,7 +62,7 @@ static struct stretch stretch_at(const struct schedule *s, unsigned fragment, in
     return x;
 }
 
-/* Of a round; rounds at last steps beside the periods do not count. */
+/* Of a round; rounds at last steps that are no period's end do not count. */
 static struct stretch stretch_of(const struct schedule *s, unsigned fragment, uint64_t round)
 {
     struct stretch x = stretch_first(s, fragment);
@@ -110,7 +110,7 @@ static uint64_t rounds_by(const struct schedule *s, unsigned fragment, int64_t s
     return rounds;
 }
 
-/* Of the round's steps the step that ends it; *between: rounds before it at last steps beside the
+/* Of the round's steps the step that ends it; *between: rounds before it at last steps that end no
  * period. */
 static int64_t step_of(const struct schedule *s, unsigned fragment, uint64_t round,
                        uint64_t *between)
@@ -327,7 +327,7 @@ unsigned schedule_slots(const struct schedule *s)
     return s->overlap && !flights ? 1 : flights;
 }
 
-/* Of the round, if it is no full-precision round. Behind the last round: the last one's. */
+/* Of the round, if it is no full-precision round. After the last round: that of the last round. */
 static enum codec_kind codec_of(const struct schedule *s, unsigned fragment, uint64_t round)
 {
     const struct schedule_period *p = &s->period[fragment];

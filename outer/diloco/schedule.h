@@ -23,7 +23,7 @@ struct schedule_period {
     bool moments;          /* outer.moments_codec: no amendment changes it */
 };
 enum { SCHEDULE_ENDS_MAX = 16, SCHEDULE_STAGES_MAX = 32, SCHEDULE_CHANGES_MAX = 64 };
-struct schedule_change { /* by an amendment: all of these values, for the steps behind `after` */
+struct schedule_change { /* by an amendment: all of these values, for the steps after `after` */
     int64_t after;
     int64_t every; /* outer.every, of all fragments, where it is another one from here on; else 0 */
     int64_t steps; /* train.steps */
@@ -42,15 +42,14 @@ struct schedule {
     int64_t
         overlap; /* tau, 0..every: steps between send and apply; 0: training waits. every: the
                     one-round delay, where a round is sent before the one before it is applied */
-    bool eager;  /* with the one-round delay: a site goes on from its own estimate of the round it
+    bool eager;  /* with the one-round delay: a site continues from its own estimate of the round it
                     sends */
     unsigned fragments;
     uint64_t full_precision_rounds;
     enum codec_kind full_precision; /* codec of full-precision rounds: bf16, or fixed */
     uint8_t residual_reset; /* residual ratio from which on the next round resets it; 0: never */
-    unsigned
-        masked_sites; /* secure aggregation of so many sites; 0: contributions are in the clear */
-    bool clips;       /* outer.clip: a part of a contribution may be discarded */
+    unsigned masked_sites;  /* sites of secure aggregation; 0: contributions are in the clear */
+    bool clips;             /* outer.clip: a part of a contribution may be discarded */
     unsigned downlink_compression_from; /* sites, 2 or more; 0: never. See
                                            schedule_compresses_downlink */
     struct draw draw;                   /* one fragment; in all rounds but the last */
@@ -62,7 +61,7 @@ struct schedule {
     struct schedule_period period[ROUND_FRAGMENTS_MAX];
 };
 
-/* One more change, behind a later step than the one before. With an `every` the periods are those
+/* One more change, after a later step than the one before. With an `every` the periods are those
  * of schedule_streaming. */
 void schedule_amend(struct schedule *s, const struct schedule_change *c);
 /* The change in force at the round; NULL: none is. */
@@ -106,7 +105,7 @@ uint64_t schedule_sent(const struct schedule *s, unsigned fragment, int64_t step
 uint64_t schedule_applied(const struct schedule *s, unsigned fragment, int64_t step);
 bool schedule_flying(const struct schedule *s, unsigned fragment, int64_t step, uint64_t *round);
 bool schedule_delayed(const struct schedule *s, unsigned fragment); /* the one-round delay */
-/* Does a site go on from an eager start when it has sent this round (site_eager.c)? */
+/* Does a site continue from an eager start when it has sent this round (site_eager.c)? */
 bool schedule_eager(const struct schedule *s, unsigned fragment, uint64_t round);
 /* The state whose theta the local parameters were last mixed with when this round is sent: delta is
  * taken against it. */
@@ -121,7 +120,7 @@ enum codec_kind schedule_codec(const struct schedule *s, unsigned fragment, uint
                                uint8_t residual_ratio);
 int64_t schedule_next(const struct schedule *s,
                       int64_t step); /* next step > step with any fragment due; 0: none */
-/* Where a trainer may go on whose outer state (rounds[fragments] applied) is ahead of its own
+/* Where a trainer may continue whose outer state (rounds[fragments] applied) is ahead of its own
  * steps: the latest step that skips no round still to be sent. */
 int64_t schedule_reached(const struct schedule *s, const uint64_t *rounds);
 /* Does the aggregator compress the downlink of this round (downlink.h)? Else it sends the list of

@@ -1,8 +1,8 @@
 #ifndef STAGES_H
 #define STAGES_H
 /* What train.stages (inner/model/depth.h) means for the outer loop: in each round a part of the
- * values is held, because nothing learns there, and behind a round that ends a stage the model
- * grows. Every replica does both alike. A held value has no delta: theta and the arrays of the
+ * values is held, because nothing learns there, and after a round that ends a stage the model
+ * grows. Both are the same on every replica. A held value has no delta: theta and the arrays of the
  * outer optimizer keep their bits, the residual waits, and its blocks are not sent. Growth copies
  * theta and the block codes: the next round needs a grid. A stage ends where a round ends
  * (outer/config), and the parameters are one fragment, which is the slab. So it is where a round
@@ -26,7 +26,7 @@ enum err stages_open(struct stages *x, const struct stages_options *o, struct ar
 /* Values that are held in this round, at x->ranges. */
 size_t stages_held(const struct stages *x, const struct schedule *s, unsigned fragment,
                    uint64_t round);
-/* What grows behind this round, at x->copies. */
+/* The copies that the model grows by after this round, at x->copies. */
 size_t stages_growth(const struct stages *x, const struct schedule *s, unsigned fragment,
                      uint64_t round);
 /* Into the schedule: the values that take part in the rounds of each stage. */

@@ -8,23 +8,22 @@
  * What crosses the bus in a round, for each parameter of the fragment (tests/cuda/test_cuda_outer.c
  * counts it):
  *   in    theta 4 and residual 4, for the delta; 4 for each slab of the outer
- *         optimizer, for its step; the own payload, to check that nothing was lost; the aggregate
- *   out   residual' 4, for the outbox; theta 4 and each slab 4, for the digest and the state file;
- *         the payload and its block codes
- * That is 24 bytes with one slab, and what is compressed anyway; never the local
- * parameters, delta, z, the mean or what a payload decodes to. Theta stays in its slot from the
- * delta to the outer step, and from there the local parameters take it (staging_keep), so it goes
- * in once, with one fragment not at all after the first round; a slot that was in a call may
- * have to bring it once more. Beside that: a round that left this site out, 4 in and 4 out (the
- * residual gets back what was sent); outer.eager, 8 in and 8 out (the others' part and the start,
- * which is durable first). Outside rounds: a look at the outer parameters (train.eval_every) parks
- * the local ones in the host's memory, 4 out and 8 in.
+ *         optimizer, for its step; the site's own payload, to check that nothing was lost; the
+ * aggregate out   residual' 4, for the outbox; theta 4 and each slab 4, for the digest and the
+ * state file; the payload and its block codes That is 24 bytes with one slab, and what is
+ * compressed anyway; never the local parameters, delta, z, the mean or what a payload decodes to.
+ * Theta stays in its slot from the delta to the outer step, and from there the local parameters
+ * take it (staging_keep), so it goes in once, with one fragment not at all after the first round; a
+ * slot that was in a call may have to bring it once more. In addition: a round that left this site
+ * out, 4 in and 4 out (the residual gets back what was sent); outer.eager, 8 in and 8 out (the
+ * others' part and the start, which is durable first). Outside rounds: a look at the outer
+ * parameters (train.eval_every) parks the local ones in the host's memory, 4 out and 8 in.
  *
  * At 55 GB/s (PCIe 5.0 x16) 24 bytes for each of 124 M parameters are 54 ms in a round of a hundred
  * steps of 0.4 s, and SHA-256 of what goes out takes twenty times that on one core: the copies of a
- * slot run beside training's kernels, on a stream of their own, but not beside their own
- * arithmetic; a second set of slots would hide some 25 ms of a round for 12 bytes per parameter of
- * GPU memory. outer.merge = radial brings the aggregate in twice.
+ * slot overlap training's kernels, on a stream of their own, but not their own arithmetic; a second
+ * set of slots would hide some 25 ms of a round for 12 bytes per parameter of GPU memory.
+ * outer.merge = radial brings the aggregate in twice.
  *
  * The slots belong to the thread that holds the site's mutex.
  * What they hold is good until then; over a call to the aggregator nothing is counted on but

@@ -321,7 +321,7 @@ static bool steps_repeatable(const struct stepper *s, const struct stepper_event
         /* Older than the checkpoint: an adopted snapshot, or files put back. */
         if (e->state[f] < stepper_needs(s, e, f))
             return false;
-        /* The others went on: nothing that is repeated could still be submitted. */
+        /* The others have continued: nothing that is repeated could still be submitted. */
         if (!s->o.strict && e->state[f] > schedule_sent(&s->o.schedule, f, e->step))
             return false;
     }
@@ -397,7 +397,7 @@ static void event_resume(struct stepper *s, const struct stepper_event *e, struc
     exchange_due(s, &there, u);
 }
 
-/* Quorum: the others went on without this site, and so does it, from their newest state. */
+/* Quorum: the others have continued without this site; it continues from their newest state. */
 static void others_follow(struct stepper *s, const struct stepper_event *e,
                           struct stepper_update *u)
 {

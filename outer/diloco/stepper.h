@@ -22,7 +22,8 @@ enum stepper_phase {
     STEPPER_RESUME,        /* a checkpoint of `step` was loaded, or nothing has been trained */
     STEPPER_BEFORE_UPDATE, /* gradients of `step` are there, its update is not made yet */
     STEPPER_AFTER_STEP,
-    STEPPER_MOVED, /* after the actions of AFTER_STEP: have the others gone on without this site? */
+    STEPPER_MOVED, /* after the actions of AFTER_STEP: have the others continued without this site?
+                    */
     STEPPER_STOP   /* asked to stop while waiting */
 };
 struct stepper_event {
@@ -30,7 +31,7 @@ struct stepper_event {
     int64_t step;
     uint64_t now_ms;
     /* RESUME, STOP: the parameters are from before the rounds of `step`. With overlap a checkpoint
-     * is from after them, unless a mark beside it says otherwise. */
+     * is from after them, unless its mark says otherwise. */
     bool before;
     /* RESUME: rounds + 1 that were postponed beyond `step` when the checkpoint was written
      * (stepper_postponed); 0: none. */
@@ -57,7 +58,7 @@ enum stepper_verb {
     STEPPER_MOVE,     /* `step` steps are done now; no stored eager start is valid */
     STEPPER_SKIP,     /* `step` steps count as done: those up to there are not made */
     STEPPER_STORE,    /* until every submitted contribution is durable */
-    STEPPER_MARK,     /* beside the checkpoint: what RESUME has to be told of it */
+    STEPPER_MARK,     /* stored with the checkpoint: what RESUME has to be told of it */
     STEPPER_SAVE      /* a checkpoint of this step */
 };
 struct stepper_action {

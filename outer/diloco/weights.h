@@ -3,7 +3,7 @@
 /* The weight of a contribution in its round, in units of what a site of site.share 1 has over a
  * full round: outer.weights.
  * - tokens: its tokens.
- * - equal: 1, whatever it trained on.
+ * - equal: 1.
  * - tokens2_per_step: tokens^2 / steps (Decoupled DiLoCo, 2604.21428): tokens, and once more the
  *   tokens of a step, since the deltas of larger batches are less noisy. Pure.
  */

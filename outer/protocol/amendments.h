@@ -3,8 +3,8 @@
 /* Settings that an operator, or the aggregator itself, has changed in mid-run (docs/protocol.md
  * 3.17). The list only grows; each entry has the round of fragment 0 from which on it is in force,
  * and no entry is of an earlier round than the one before it. So the settings of a round follow
- * from the configuration and a list, whatever came behind that round: outer/config/amend.h. Each
- * manifest carries the whole list, pending amendments too. Pure.
+ * from the configuration and a list, and later rounds do not change them: outer/config/amend.h.
+ * Each manifest carries the whole list, pending amendments too. Pure.
  */
 #include "kernels/base/bytes.h"
 #include "kernels/base/digest.h"

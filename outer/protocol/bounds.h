@@ -1,8 +1,8 @@
 #ifndef BOUNDS_H
 #define BOUNDS_H
 /* How large a contribution may be (docs/protocol.md 3.10), pure. The norm of a contribution is the
- * root mean square of its values divided by its weight: so it is the RMS of a site's mean delta,
- * whatever share of the tokens the site has.
+ * root mean square of its values divided by its weight: so it is the RMS of a site's mean delta and
+ * does not depend on the site's share of the tokens.
  *
  * The running median: of each of the last rounds the lower median of the included sites' norms, and
  * of these the lower median. Less than half of the sites cannot raise it. The manifests have the
@@ -35,7 +35,7 @@ float bounds_norm_max(const struct bounds_history *h, float limit, float theta_r
 /* outer.clip (docs/protocol.md 3.10): a factor for each site included in m, from the norms there,
  * and m->scaled where one is not 1. A norm up to `clip` times the larger of the running median and
  * this round's lower median has 1, a larger one the largest power of two that brings it there: so
- * that what is included, and what is not, are exact in f32. clip 0: nobody is scaled. */
+ * that the included and the discarded part are exact in f32. clip 0: no contribution is scaled. */
 void bounds_clip(const struct bounds_history *h, float clip, struct manifest *m);
 
 #endif

@@ -1,6 +1,6 @@
 /* The manifest's canonical bytes: one writer and one reader, field by field in the same order,
- * little-endian. Body, then envelope; whatever the writer would not have written is refused by the
- * reader.
+ * little-endian. Body, then envelope. The reader refuses bytes that the writer would not have
+ * written.
  */
 #include "outer/protocol/manifest.h"
 #include <math.h>
@@ -288,7 +288,7 @@ static bool tracks_sane(const struct manifest *m)
     return true;
 }
 
-/* Ordered by somebody, to a state before, whose bytes are the aggregate. */
+/* Ordered by an operator, to an earlier state, whose bytes are the aggregate. */
 static bool rollback_sane(const struct manifest *m)
 {
     return manifest_aborted(m) && !digest_zero(&m->ordered_by) && m->rolled_to < m->round &&

@@ -2,7 +2,7 @@
 #define MANIFEST_H
 /* The record that commits a round. The body is canonical bytes, digested and chained by `parent`;
  * in strict mode it is a pure function of the contributions, so a round committed again has the
- * same digest. The envelope (epoch, instance, time, later the signature) travels beside it, outside
+ * same digest. The envelope (epoch, instance, time, later the signature) is sent with it, outside
  * the digest. At most MANIFEST_BYTES_MAX: MANIFEST_ENTRY_BYTES for each site, the names of the
  * sites that an operator has added, the amendments, and less than 2 KiB.
  *
@@ -71,7 +71,8 @@ struct manifest {
     uint32_t site_count;
     bool scaled; /* factors are in force, and one at least is not 1 (outer.clip, outer.merge); else
                     every contribution counts as it was sent */
-    struct digest ordered_by; /* aborted by an operator's act: SHA-256 of his URI; else zero */
+    struct digest
+        ordered_by;   /* aborted by an operator's act: SHA-256 of the operator's URI; else zero */
     bool rolled_back; /* and state_after is that of state rolled_to. The aggregate is that state:
                          the bytes of a snapshot */
     uint64_t rolled_to;

@@ -12,7 +12,7 @@
     X(MAJORITY_OF_LIVE, "majority of the sites that are bound, not of the configured ones")        \
     X(EPOCH_KEPT, "the aggregator starts again under its old epoch")                               \
     X(SENT_UNSTORED, "a contribution is sent before it is stored")                                 \
-    X(RECOMPUTED, "a contribution is made again after a restart instead of sent again")            \
+    X(RECOMPUTED, "a contribution is recomputed after a restart instead of sent again")            \
     X(RESIDUAL_LOST, "what was sent but not included does not come back into the residual")        \
     X(RESIDUAL_DOUBLED, "what was included comes back into the residual too")                      \
     X(REPLAY_NEWEST, "a restart replays with the newest state instead of the recorded one")        \
@@ -20,10 +20,11 @@
     X(ACCEPTED_STALE, "an acceptance is believed to be of the next round")                         \
     X(STANDING_UNTOLD, "a site that catches up without training does not report")                  \
     X(HELLO_UNTOLD, "what a hello says about the states a site has is not taken for a report")     \
-    X(SAVED_UNSTORED, "a checkpoint is written before the contributions behind it are stored")     \
+    X(SAVED_UNSTORED,                                                                              \
+      "a checkpoint is written before the contributions of earlier steps are stored")              \
     X(APPLIED_EARLY, "a restart takes a round for applied one step too early")                     \
     X(START_FORGOTTEN, "an eager start is taken for the committed state when it is read again")    \
-    X(SUPERSEDED_FATAL, "a late duplicate of the own stream ends the site")                        \
+    X(SUPERSEDED_FATAL, "a late duplicate of the site's own stream ends the site")                 \
     X(RATIO_FORGOTTEN, "a restart forgets the residual ratios of the contributions that it has")   \
     X(DELTA_NEWEST, "one-round delay: a delta is taken against the newest state")                  \
     X(RESENT_NOT, "a restart forgets what was in flight")                                          \
@@ -44,10 +45,10 @@
     X(UNSYNCED_MADE, "a directory is made without an fsync of the one it lies in")                 \
     X(UNSYNCED_FOUND, "a directory that is found is taken for durable")                            \
     X(UNSYNCED_FORGOTTEN, "an eager start that is not valid any more is removed without fsync")    \
-    X(JOURNAL_BELIEVED, "a restart goes on in the journal that it finds")                          \
+    X(JOURNAL_BELIEVED, "a restart appends to the journal that it finds")                          \
     X(APPEND_BELIEVED, "a journal whose append failed is appended to again")                       \
     X(CURRENT_FIRST, "CURRENT is written before the state that it names")                          \
-    X(ROLLBACK_CARRIED, "what was carried over goes on after a rollback")                          \
+    X(ROLLBACK_CARRIED, "the carried residual survives a rollback")                                \
     X(WEIGHT_UNBOUNDED, "a contribution has any weight that it asks for")                          \
     X(BYTES_BELIEVED, "what arrived is not compared with its digest")                              \
     X(PARENT_BELIEVED, "a contribution to another history is accepted")                            \
@@ -60,8 +61,8 @@
     X(FINAL_EARLY, "a round is final once one site has adopted it")                                \
     X(FINAL_GIVEN_UP, "rounds that an aggregator does not have are given up, final or not")        \
     X(REMOVED_KEPT, "what a removed site has stored comes back into its residual")                 \
-    X(REMOVED_UNHEARD, "a process that was removed and added again goes on")                       \
-    X(WITHDRAWN_LOST, "what a site trained behind a round that it gave up is lost")                \
+    X(REMOVED_UNHEARD, "a process that was removed and added again continues")                     \
+    X(WITHDRAWN_LOST, "what a site trained after a round that it gave up is lost")                 \
     X(INSTANCE_BELIEVED, "a site takes any aggregator of a known epoch for the one it knows")      \
     X(MANIFEST_UNCHAINED, "a site adopts a manifest whose parent is not its own state's")          \
     X(ROSTER_AT_ONCE, "a change of the roster is in force for the round in flight")                \
@@ -71,7 +72,7 @@
     X(ROSTER_HEARD, "an eager start counts the sites that hello tells, not those of the state")    \
     X(JOURNAL_PART, "a new journal that a start has not finished is taken for whole")              \
     X(JOINED_BEFORE, "an added site adopts rounds before its first one")                           \
-    X(MOVED_UNSAVED, "a site that goes on at another step repeats no step after a restart")        \
+    X(MOVED_UNSAVED, "a site that continues at another step repeats no step after a restart")      \
     X(SEAL_UNSTORED, "a site signs a seal before it has stored that")                              \
     X(SEAL_UNRECORDED, "a seal is shown before the journal has it")                                \
     X(SEAL_ANEW, "a restart makes another seal than the one in the journal")                       \
@@ -84,13 +85,13 @@
     X(MASK_PAIRS_LEFT, "the masks of pairs are left out")                                          \
     X(CLEAR_SENT, "a contribution without masks, to a round that was over, is sent")               \
     X(KEYS_KEPT, "keys of final rounds are not wiped")                                             \
-    X(KEYS_OWED, "a key that could not be stored is shown all the same")                           \
+    X(KEYS_OWED, "a key that could not be stored is shown nevertheless")                           \
     X(KEYS_AHEAD, "the keys of a round are wiped before it is final")                              \
     X(PAIR_BEGUN, "the key of a new pair that begins before final rounds is kept")                 \
     X(PAIR_DROPPED, "the pair with a removed site is wiped while a round has both")                \
     X(PAIR_UNASKED, "a new process of the aggregator asks for no public keys")                     \
     X(PAIR_WAITED, "a round waits for the keys of sites that come later")                          \
-    X(SETUP_VERSION, "a setup has the number of the newest roster, whoever it is for")             \
+    X(SETUP_VERSION, "a setup has the number of the newest roster, not of the roster it is for")   \
     X(SETUP_FIRST, "the pairs of a setup begin with the first rounds of the newest roster")        \
     X(JOINED_UNPAIRED, "a round has an added site before all others have pair keys with it")       \
     X(JOINED_AT_ONCE, "a round that was announced without an added site has it after all")         \
@@ -101,7 +102,7 @@
     X(AMENDED_SWAPPED, "of two amendments of one setting for one round the first one holds")       \
     X(AMENDED_UNRECORDED, "an amendment is answered before the journal has it")                    \
     X(AMENDED_FORGOTTEN, "a restart forgets an amendment that no manifest carries yet")            \
-    X(AMENDED_MISSED, "a site that joins behind the manifest that brings an amendment has none")   \
+    X(AMENDED_MISSED, "a site that joins after the manifest that brings an amendment has none")    \
     X(AMENDED_REPLAY, "a replay knows no amendments")                                              \
     X(HALF_SEALED, "a round is sealed with exactly half of its sites")                             \
     X(HALF_FINAL, "a round is final once exactly half of its sites have adopted it")               \

@@ -182,7 +182,7 @@ static void update_halt(struct round_update *u, const char *text)
     u->halt = true;
 }
 
-/* Is this the process that speaks for the site? True: go on. */
+/* Is this the process that speaks for the site? True: the checks continue. */
 static bool step_process(const struct round *r, const struct round_event *e, struct round_update *u)
 {
     const struct round_site *s = &r->s[e->site];
@@ -327,7 +327,7 @@ static bool step_round(const struct round_fragment *f, const struct round_event 
     return false;
 }
 
-/* Has this site's contribution of the round been dealt with already? True: no, go on. */
+/* Is this site's contribution to the round still open? True: the checks continue. */
 static bool step_entry(const struct round_fragment *f, const struct round_event *e,
                        struct round_update *u)
 {
@@ -498,7 +498,7 @@ static void step_close(struct round *r, const struct round_event *e, struct roun
     u->seal_set = (struct set){0};
 }
 
-/* Is everybody in that can be? */
+/* Is every site in that can be? */
 static bool all_in(const struct round *r, const struct round_fragment *f)
 {
     unsigned n = f->count;

@@ -38,8 +38,8 @@ enum round_outcome { /* on the wire: never renumber */
                                                halt. A bare claim is CONFLICT */
                      ROUND_FULL = 14,       /* no space: retry later */
                      ROUND_CURRENT = 15,    /* hello, report: the site stands where we stand */
-                     ROUND_JOIN =
-                         16, /* hello without state, or too far behind: take the snapshot */
+                     ROUND_JOIN = 16, /* hello without state, or of a state that is no longer kept:
+                                         take the snapshot */
                      ROUND_DIVERGED = 17, /* same manifest, other state digest: the site resyncs
                                              from a snapshot */
                      ROUND_PENDING = 18,  /* poll: not committed yet */
@@ -71,7 +71,7 @@ enum round_event_kind {
     ROUND_EXCLUDE,   /* quarantine: in quorum mode rounds no longer wait for the site. What of it is
                         accepted stays, and counts */
     ROUND_READMIT,   /* the end of it; the site has to say hello */
-    ROUND_CLOSE,     /* by an operator: the round in flight is sealed with nobody */
+    ROUND_CLOSE,     /* by an operator: the round in flight is sealed with an empty set */
     ROUND_TICK       /* time passed */
 };
 
@@ -164,7 +164,7 @@ struct round_masks { /* secure aggregation (docs/privacy.md): sums of masked con
     bool on;
     bool two_sites;     /* allowed, though each then knows the other's values */
     unsigned colluding; /* sites that may work together with the aggregator */
-    unsigned threshold; /* sites that every sum is promised to have, whatever roster follows */
+    unsigned threshold; /* least number of sites in every sum, also after changes of the roster */
 };
 struct round { /* open: tests and drivers read it; only the functions below write it */
     unsigned sites, fragments; /* indices of sites */
@@ -195,15 +195,16 @@ struct round_options {
 unsigned round_threshold(unsigned n, unsigned colluding);
 /* Sites that a round of n sites needs: all of them in strict mode, else that many of secure
  * aggregation, else a majority. The majority is of configured sites, never of those alive: else
- * both halves of a cut would go on. */
+ * both halves of a cut would continue. */
 unsigned round_least(unsigned n, bool strict, const struct round_masks *masks);
 /* Who may leave a roster of n sites, for a while or for good: what doctor, plan, the page of a site
  * and the aggregator say comes from here. */
 struct round_leave {
     unsigned least;  /* round_least */
-    unsigned away;   /* so many may be away while rounds go on */
+    unsigned away;   /* number that may be away while rounds continue */
     unsigned roster; /* fewer sites than these the roster never has */
-    unsigned remove; /* so many may be removed, and every sum has as many sites as is promised */
+    unsigned
+        remove; /* number that may be removed, so that every sum has the promised number of sites */
     bool pairs; /* of more sites, a sum of two is opened: each of them learns the other's part */
 };
 struct round_leave round_leave(const struct round_masks *m, unsigned n, bool strict);

@@ -53,7 +53,7 @@ static void track_add(struct manifest_track *t, double length)
     t->rounds++;
 }
 
-/* Includes nobody: what was in is dropped. */
+/* Includes no site: all contributions are dropped. */
 static void roll_back(struct manifest *m)
 {
     for (uint32_t i = 0; i < m->site_count; i++)

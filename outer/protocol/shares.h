@@ -21,7 +21,7 @@ struct shares_edit {
 void shares_median(struct manifest *m);
 /* before: the manifest of the round before; NULL in round 0. False: all contributions are
  * anomalous. Then the round is to be aborted without giving them back (EDiT's rollback): m includes
- * nobody, and has factor 0 for each. */
+ * no site, and has factor 0 for each. */
 bool shares_edit(struct manifest *m, const struct manifest *before, const struct shares_edit *o);
 /* Of a round that is aborted for another reason: the moving values stay. */
 void shares_keep(struct manifest *m, const struct manifest *before);

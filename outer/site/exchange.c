@@ -174,7 +174,7 @@ static enum err take_theta(struct exchange *s, unsigned f, const float *theta, f
     return dev_sync(s->t.dev);
 }
 
-/* A round of a drawn share changes these values alone: the others go on from where they are. A site
+/* A round of a drawn share changes these values alone: the other values stay local. A site
  * that has missed a round, or whose parameters are damaged, takes all. */
 static enum err take_drawn(struct exchange *s, uint64_t round, const float *theta, float alpha)
 {
@@ -529,7 +529,7 @@ static enum err trainer_move(struct exchange *s, struct exchange_now *n, int64_t
     if (is_lead(s))
         log_event(LOG_WARN, "moved",
                   "from_step=%" PRId64 " to_step=%" PRId64
-                  " reason=\"the run went on without this site\"",
+                  " reason=\"the run continued without this site\"",
                   n->step, step);
     TRY(exchange_agree(s, is_lead(s) ? forget_starts(s) : ERR_OK));
     n->step = step;
@@ -675,7 +675,7 @@ static enum err start_site(struct exchange *s, int64_t at)
     }
     if (at > 0)
         return err_set(ERR_CONFIG,
-                       "%s has step %lld of a run without rounds, and the rounds would begin anew "
+                       "%s has step %lld of a run without rounds, and the rounds would begin again "
                        "at step 0; use the run.dir that belongs to it, or a new one, with run.from "
                        "to start from its parameters",
                        s->t.checkpoints, (long long)at);

@@ -1,16 +1,16 @@
 #ifndef EXCHANGE_H
 #define EXCHANGE_H
-/* The rounds of a site, beside a trainer: carries out the actions of the stepper
- * (outer/diloco/stepper.h). It knows no trainer: what trains is behind struct exchange_trainer. All
+/* The rounds of a site that trains: carries out the actions of the stepper
+ * (outer/diloco/stepper.h). It knows no trainer: struct exchange_trainer is the interface. All
  * ranks call these at the same steps; only the lead (rank 0) has a site, a replica and a link,
  * exchanges, and hands the result on: its status first, so that no rank waits for bytes that never
  * come, then the new outer parameters.
  *
  * Without overlap a checkpoint of step s may be from before or after the rounds that are due at s:
  * exchange_start does them (again). A round whose state is on record sends nothing and puts the
- * recorded parameters in, so both lead to the same bits. Mixing is not so: with overlap a
- * checkpoint is from after them, or a mark beside it says that it is not; what was in flight flies
- * again, with the stored contribution, which is why exchange_saving comes first.
+ * recorded parameters in, so both lead to the same bits. Mixing cannot be repeated: with overlap a
+ * checkpoint is from after them, or its mark says that it is not. A round in flight is sent again
+ * from the stored contribution, so exchange_saving comes first.
  */
 #include "inner/coll/coll.h"
 #include "outer/diloco/interval.h"
@@ -18,7 +18,7 @@
 #include "outer/diloco/weights.h"
 #include "outer/site/site.h"
 
-/* Where the trainer stands. The exchange moves step and tokens when the run has gone on without
+/* Where the trainer stands. The exchange moves step and tokens when the run has continued without
  * this site. */
 struct exchange_now {
     int64_t step;    /* steps done; the same on every rank, as is tokens */
@@ -42,7 +42,7 @@ struct exchange_trainer {
      * kernels/dev.h, on the slab of f->state. theta: the ranges concatenated, memory of dev. */
     enum err (*mix)(void *self, const struct fragment *f, const float *theta,
                     const struct dev_lerp *b);
-    void (*mixed)(void *self); /* behind the mixes of an event */
+    void (*mixed)(void *self); /* after the mixes of an event */
     /* It stands at another step: n->step and n->tokens. */
     void (*moved)(void *self, const struct exchange_now *n);
     /* A stop while waiting: a checkpoint of the step where it stands, unless there is one. */
@@ -70,7 +70,7 @@ struct exchange_rules { /* what the configuration says of it */
     const struct fragments *fragments;
     struct schedule schedule; /* the exchange keeps its own up to date */
     unsigned site_count;
-    bool strict; /* replay every step that a restart lost; else go on where the others are */
+    bool strict; /* replay every step that a restart lost; else continue where the others are */
     int64_t max_local_steps_offline; /* quorum mode: steps to train on while the aggregator is
                                         unreachable */
     uint64_t every_ms;               /* outer.every_s; 0: rounds end by their steps alone */
@@ -124,8 +124,8 @@ struct exchange {
     } pace;
 };
 
-/* What each rank takes for it, the lead beside outer_state_memory() and site_memory(). here: the
- * trainer's device works in the host's memory. */
+/* The memory of each rank for it; the lead also has outer_state_memory() and site_memory(). here:
+ * the trainer's device works in the host's memory. */
 struct outer_memory exchange_memory(const struct exchange_options *o, bool here);
 enum err exchange_open(struct exchange *s, const struct exchange_options *o,
                        const struct exchange_trainer *t) MUST;
@@ -147,8 +147,8 @@ bool exchange_due(const struct exchange *s, int64_t step);
 /* After a step. Stopped while waiting: the step is checkpointed, ERR_STOPPED. In quorum mode it may
  * move n->step forward, as above. */
 enum err exchange_step(struct exchange *s, struct exchange_now *n) MUST;
-/* A checkpoint is about to be written: what it has behind it must be stored, since it cannot be
- * made again, and what a restart must be told of it (site_marks.h). All ranks call. */
+/* A checkpoint is about to be written. Stores the contributions of its earlier steps, which could
+ * not be recomputed from it, and its marks (site_marks.h). All ranks call. */
 enum err exchange_saving(struct exchange *s, const struct exchange_now *n) MUST;
 /* A checkpoint is durable; the oldest one kept is of this step: outer states from before it may go.
  */

@@ -1,5 +1,5 @@
 /* A site's end of the outer loop. DiLoCo (2311.08105) Algorithm 1 is ticked off in site_round_run
- * and adopt: lines 11 to 16, with S1 to S11 of docs/protocol.md 3.1 beside them.
+ * and adopt: lines 11 to 16, with the steps S1 to S11 of docs/protocol.md 3.1.
  */
 #include "outer/site/site.h"
 #include <inttypes.h>
@@ -40,7 +40,7 @@ static size_t largest_payload(const struct outer_state_options *o)
     return most;
 }
 
-/* Beside the payload in the clear. */
+/* In addition to the payload in the clear. */
 static size_t largest_masked(const struct outer_state_options *o)
 {
     size_t most = 0;
@@ -437,7 +437,7 @@ static void own_copy(const struct site *s, unsigned fragment, float *residual, d
 }
 
 /* State `round` as bytes. own: keeps the residual that lies in the slot; else it starts at zero.
- * *done false: the aggregator has gone on in the meantime. */
+ * *done false: the aggregator has committed further rounds in the meantime. */
 static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t round, bool own,
                                bool *done)
 {
@@ -471,7 +471,7 @@ static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t 
     return ERR_OK;
 }
 
-/* Too far behind for aggregates: the newest state there is. */
+/* The aggregates since our state are no longer kept: takes the newest state. */
 static enum err jump_to_snapshot(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
@@ -488,7 +488,8 @@ static enum err jump_to_snapshot(struct site_slot *l, unsigned fragment)
                            "started from an older copy of its directory",
                            fragment, s->replica->state[fragment].round);
         TRY(snapshot_fetch(l, fragment, s->there.round[fragment], false, &done));
-        if (!done) /* it has gone on, or cannot read its own files: no hammering */
+        if (!done) /* it has committed further rounds, or cannot read its own files: not at once
+                      again */
             TRY(site_sleep(l, SNAPSHOT_RETRY_MS));
     }
     return site_outbox_prune(l, fragment);

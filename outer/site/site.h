@@ -7,11 +7,11 @@
  *
  * One thread calls it. A round runs in an in-flight slot: site_acquire, site_submit, then
  * site_complete and site_reap. With overlap (schedule.overlap > 0) a slot has a thread, several
- * rounds run beside training, one of each fragment, and no call waits for another slot's work.
- * Blocking, there is one slot and no thread: the round runs inside site_complete. The replica
+ * rounds are in flight during training, one of each fragment, and no call waits for another slot's
+ * work. Blocking, there is one slot and no thread: the round runs inside site_complete. The replica
  * belongs to the site from site_start to site_close.
  *
- * Files beside the replica's, relative to the environment's root:
+ * Files in addition to the replica's, relative to the environment's root:
  *   id/site           incarnation (one more at each open), highest epoch of an aggregator seen,
  *                     name: no other site, and no aggregator, takes the directory up
  *   id/announced.N    what aggregator N announced of its epoch, signed: shown to others of its name
@@ -20,8 +20,8 @@
  *   withdrawn/F/<round>  what was trained for a round whose contribution was withdrawn, until that
  *                     round is committed here (site_step_back.c)
  *   outbox/F/<round>  header, payload, residual', forgotten: durable before the first byte is sent
- *   eager/F/<round>   with outer.eager: where this site went on when it had sent the round; durable
- *                     before the outbox, kept as long as a restart may repeat that step
+ *   eager/F/<round>   with outer.eager: the values from which this site continued when it had sent
+ * the round; durable before the outbox, kept as long as a restart may repeat that step
  *
  * What a site trained is handed over in memory of the replica's device, and taken back there: on a
  * GPU it never sees the host (outer/diloco/staging.h says what does). Memory: site_memory(), taken
@@ -87,7 +87,7 @@ struct site_completion { /* and what came of it */
     uint64_t reached; /* state of the fragment now: round + 1, or later after an absence */
     double flight_ms;
     struct outer_metrics metrics;
-    bool skipped; /* what was trained is damaged: go on with theta alone, whatever alpha */
+    bool skipped; /* the local values are damaged: continue with theta alone, at any alpha */
 };
 struct site;       /* opaque */
 struct site_seen { /* id/site of a directory that no process uses */
@@ -102,7 +102,7 @@ struct site_seen { /* id/site of a directory that no process uses */
  * site's directory; ERR_CORRUPT, ERR_MISMATCH. */
 enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out) MUST;
 
-/* Beside outer_state_memory(). here: the replica's device works in the host's memory. */
+/* In addition to outer_state_memory(). here: the replica's device works in the host's memory. */
 struct outer_memory site_memory(const struct outer_state_options *o, unsigned site_count,
                                 int64_t max_local_steps_offline, bool here);
 /* The replica is open, not yet begun or loaded: site_start does that. */
@@ -111,10 +111,10 @@ enum err site_open(struct site **s, struct env *w, struct link *l, struct outer_
 void site_close(struct site *s);
 /* Before the first step: loads what the directory holds, hello; a new site begins at round 0 with
  * `initial` (its digest must equal the aggregator's; NULL where the directory has begun), one that
- * was away catches up by aggregates, one that is too far behind takes snapshots. Afterwards every
- * fragment is where the aggregator is, or, in strict mode, in front of a round that an operator has
- * closed and that has yet to be trained for; schedule_reached() says from which step a trainer
- * without checkpoint may go on. */
+ * was away catches up by aggregates, one whose next aggregate is no longer kept takes snapshots.
+ * Afterwards every fragment is where the aggregator is, or, in strict mode, before a round that an
+ * operator has closed and that has yet to be trained for; schedule_reached() says from which step a
+ * trainer without checkpoint may continue. */
 enum err site_start(struct site *s, const float *initial_slab) MUST;
 /* Are all rounds of the run recorded here? Only where the former values of train.steps are on
  * record: else the aggregator is asked for them first. */
@@ -148,11 +148,11 @@ enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round) MU
 enum err site_acquire(struct site *s, unsigned fragment, float **local) MUST;
 void site_submit(struct site *s, const struct site_submission *w); /* returns at once */
 /* Waits until the round of this fragment is committed here. ERR_STOPPED: asked to stop; the
- * contribution is stored, a restart goes on with it. The error of another fragment's round ends
- * the wait, too. */
+ * contribution is stored, a restart sends it. The error of another fragment's round ends the wait,
+ * too. */
 enum err site_complete(struct site *s, unsigned fragment) MUST;
-/* site_complete, and the slot is free again. *theta, to go on with, is good until the next
- * site_acquire. */
+/* site_complete, and the slot is free again. *theta, from which the trainer continues, is valid
+ * until the next site_acquire. */
 enum err site_reap(struct site *s, unsigned fragment, const float **theta,
                    struct site_completion *done) MUST;
 /* Blocking: the memory that each site_acquire hands out; the caller's while no round is submitted.
@@ -163,16 +163,18 @@ float *site_blocking_memory(struct site *s);
  * call is made.
  */
 enum err site_unreachable(struct site *s, unsigned fragment, bool *unreachable) MUST;
-/* outer.eager, right after site_submit: waits until the contribution is stored, and with it where
- * to go on from. *start is good until site_reap. Not ended by a stop request: no call is made. */
+/* outer.eager, right after site_submit: waits until the contribution is stored, and with it the
+ * start, from which the trainer continues. *start is valid until site_reap. Not ended by a stop
+ * request: no call is made. */
 enum err site_eager(struct site *s, unsigned fragment, const float **start) MUST;
-/* The site goes on from theta at another step: no start it has stored says where its steps began.
+/* The site continues from theta at another step: none of its stored starts is where its steps
+ * began.
  */
 enum err site_moved(struct site *s, unsigned fragment) MUST;
 /* It differs once the replica's schedule has changed (outer_state_schedule_version). */
 uint32_t site_schedule_version(struct site *s);
-/* Until the contributions of all rounds submitted are durable: before a checkpoint that has them
- * behind it. */
+/* Until the contributions of all rounds submitted are durable: before a checkpoint of a later step.
+ */
 enum err site_wait_stored(struct site *s) MUST;
 /* Has a round failed, reaped or not? Passes on what slots had to say. Never waits. */
 enum err site_failed(struct site *s) MUST;

@@ -368,9 +368,9 @@ static enum err answer_error(enum round_outcome o, const char *text)
                    round_outcome_name(o), (int)o, text);
 }
 
-/* A directory that was lost began anew at number 1, and the aggregator still knows the site by its
- * former process's number. One refusal is the pause in which a person can see that the former
- * process is gone; the next start is beyond its number (or the one after, if a disk was lost
+/* After a lost directory the site began again at number 1, and the aggregator still knows the site
+ * by its former process's number. One refusal is the pause in which a person can see that the
+ * former process is gone; the next start is beyond its number (or the one after, if a disk was lost
  * before). */
 static enum err incarnation_raise(struct site *s, enum round_outcome o, const char *text)
 {

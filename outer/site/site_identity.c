@@ -15,7 +15,8 @@ enum { PATH_BYTES = 32, SECTIONS = SITE_KEYS_MAX + 1, SINCE_BYTES = 8 * SITE_KEY
 
 /* Of one aggregator: for each key that it has had, the last announcement with it, newest first; an
  * empty one ends the list. Manifests of before a change of its key were signed with a former one,
- * and atoll replay checks them long afterwards. Behind SITE_KEYS_MAX keys the oldest one goes. */
+ * and atoll replay checks them long afterwards. Of more than SITE_KEYS_MAX keys the oldest one is
+ * dropped. */
 struct site_announced {
     struct wire_announcement last[SITE_KEYS_MAX];
     uint64_t since[SITE_KEYS_MAX]; /* the first of the epochs up to that of last[i], without a gap,

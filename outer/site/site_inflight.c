@@ -51,7 +51,7 @@ static bool slot_complete(const struct site_slot *l)
 
 /* ---- carrying out a round: the slot's thread, or the caller ---- */
 
-/* With the mutex locked. What the caller is told beside theta. */
+/* With the mutex locked. What the caller is told in addition to theta. */
 static void slot_describe(struct site_slot *l, bool replayed, uint64_t begun_ms)
 {
     struct site *s = l->site;
@@ -437,7 +437,7 @@ static void slot_arenas_free(struct site_slot *l)
     arena_free(&l->masks);
 }
 
-/* The one whose making failed is behind the last. */
+/* The one that could not be opened comes after the last. */
 void site_slots_free(struct site *s)
 {
     struct dev *d = s->replica->dev;

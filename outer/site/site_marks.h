@@ -1,10 +1,11 @@
 #ifndef SITE_MARKS_H
 #define SITE_MARKS_H
-/* What a restart has to be told of an inner checkpoint beside its step (docs/protocol.md 3.7): one
- * that was written in a wait, from before the rounds of its step, and one with rounds postponed
- * beyond it. In id/marks of the site's directory, for the newest checkpoints of that kind; all
- * others have none. A mark names its checkpoint by step and by a digest of the parameters:
- * whichever checkpoint a restart loads, it is this one or it is not.
+/* What a restart has to be told of an inner checkpoint in addition to its step
+ * (docs/protocol.md 3.7): one that was written in a wait, from before the rounds of its step, and
+ * one with rounds postponed beyond it. In id/marks of the site's directory, for the newest
+ * checkpoints of that kind; all others have none. A mark names its checkpoint by step and by a
+ * digest of the parameters: so a restart knows whether the checkpoint that it loads is the marked
+ * one.
  */
 #include "outer/protocol/round.h"
 #include "outer/store/env.h"

@@ -237,7 +237,7 @@ enum err site_masks_open(struct site *s)
     enum err e = masks_make(s->masks, &o);
     e = e == ERR_OK ? files_read(s) : e;
     e = e == ERR_OK ? site_masks_kept(s) : e;
-    if (e != ERR_OK) /* the next call begins anew */
+    if (e != ERR_OK) /* the next call begins again */
         site_masks_close(s);
     return e;
 }

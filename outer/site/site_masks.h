@@ -28,7 +28,8 @@ enum err site_masks_announced(struct site_slot *l, unsigned fragment, uint64_t r
 /* S2: l->payload -> l->masked, and b, announced and masked_bytes of the box. */
 enum err site_masks_apply(struct site_slot *l, const struct site_announced_round *r,
                           const struct codec *c) MUST;
-enum err site_masks_room(struct site_slot *l, size_t size) MUST; /* l->masked has so many bytes */
+enum err site_masks_room(struct site_slot *l,
+                         size_t size) MUST; /* l->masked has room for `size` bytes */
 /* Durable on return: this site has masked the round with these bytes, and with no others. Before
  * they are sent. *may false: nothing is sent to this round, and its manifest is waited for. */
 enum err site_masks_sending(struct site_slot *l, bool *may) MUST;

@@ -57,8 +57,8 @@ enum err site_masks_setup(struct site_slot *l, unsigned fragment) MUST;
 struct set site_masks_missing(const struct site *s, const struct set *members);
 
 /* ---- site_masks_seal.c ---- */
-/* What seals/ has beside what id/maskseals says: a record that a kill has kept from it is counted;
- * what is missing is told in the log. Once, with the files read. */
+/* Compares seals/ with id/maskseals. Counts a record that a kill has kept from id/maskseals; logs a
+ * missing one. Once, with the files read. */
 enum err site_masks_kept(struct site *s) MUST;
 
 /* ---- site_masks_round.c: which sites a round has, and the mask of a contribution ---- */

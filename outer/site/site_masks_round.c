@@ -89,7 +89,7 @@ enum err site_masks_ask(struct site_slot *l, struct site_announced_round *r, boo
 }
 
 /* ok, again: this site masks for these sites. *over: it was removed before this round, or it was
- * added, and in quorum mode the round goes on without it until all sites have pair keys with it. */
+ * added, and in quorum mode rounds are made without it until all sites have pair keys with it. */
 static enum err announced_check(struct site_slot *l, const struct site_announced_round *r,
                                 enum seal_answer *answer, bool *over)
 {

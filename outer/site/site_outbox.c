@@ -32,7 +32,7 @@ static const uint8_t *box_sent(const struct site_slot *l, size_t *size)
     return l->box.masked_bytes ? l->masked : l->payload;
 }
 
-/* residual' and discarded behind the payload. */
+/* residual' and discarded residual after the payload. */
 static size_t own_parts(struct site_slot *l, size_t elements, struct file_part out[2])
 {
     out[0] = (struct file_part){l->residual, elements * sizeof *l->residual};
@@ -60,8 +60,8 @@ static void box_fields(struct record_cursor *c, void *self)
     b->made.payload_bytes = bytes;
 }
 
-/* Behind the two sections of each contribution: of a site with a privacy budget u64, the steps that
- * were charged; with secure aggregation the masked bytes, and how they were made. */
+/* After the two sections that each contribution has: with a privacy budget, u64, the charged steps;
+ * with secure aggregation, the masked bytes and the inputs of their masks. */
 enum { BOX_SECTIONS = 2, BOX_MASKED_SECTIONS = 2, CHARGED_BYTES = 8 };
 
 static void masked_parts(struct site_slot *l, struct file_part out[3])
@@ -268,7 +268,7 @@ struct formation { /* what a contribution is made of */
 };
 struct formed {      /* of a contribution that is being made; device: see staging.h */
     float *z;        /* in the place of what was trained */
-    float *residual; /* before encode what was carried over, behind it what is left */
+    float *residual; /* before encode the carried residual, after it residual' */
 };
 
 /* z = weight * (theta - local) + residual, after error-feedback decay took its share of the
@@ -518,7 +518,7 @@ enum err site_outbox_send(struct site_slot *l)
                                       .weight = b->made.weight};
         struct wire_answer a = {.outcome = ROUND_NONE};
         bool again;
-        TRY(site_identity_sign(s, &m)); /* anew for each epoch; the payload never changes */
+        TRY(site_identity_sign(s, &m)); /* signed again for each epoch; the payload never changes */
         site_unlock(s);
         enum err e = s->own.link->ops->contribute(s->own.link, &m, sent, &a);
         site_lock(s);
@@ -732,8 +732,8 @@ static enum err rounds_prune(struct site *s, const char *dir, unsigned fragment,
     return e;
 }
 
-/* The contribution of the last committed round stays: a state that turns out damaged is made again
- * from the one before and this. Of eager starts, those too that a restart from the oldest inner
+/* The contribution of the last committed round stays: a damaged state is rebuilt from the state
+ * before and this contribution. Of eager starts, those too that a restart from the oldest inner
  * checkpoint begins at. */
 enum err site_outbox_prune(struct site_slot *l, unsigned fragment)
 {

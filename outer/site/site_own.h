@@ -5,7 +5,7 @@
  *
  *   site.c: env, replica, o, own, mutex. The round.
  *   site_call.c: call, there, peer. One call to the aggregator, and what each answer means.
- *   site_eager.c: none. Where a site goes on meanwhile.
+ *   site_eager.c: none. The start from which a site continues meanwhile.
  *   site_identity.c: peer, announced. What it signs, and checks of what is signed.
  *   site_inflight.c: inflight. The slots that rounds run in.
  *   site_marks.c: none. What a restart is told of a checkpoint.
@@ -14,8 +14,8 @@
  *   site_masks_seal.c: none. The seal that the site signs, and what it reveals for it.
  *   site_masks_setup.c: none. Pair keys with the other sites.
  *   site_members.c: members. Which sites rounds have.
- *   site_outbox.c: charged. The contribution that is made once and sent until it is committed.
- *   site_scrub.c: none. Damaged files are made again.
+ *   site_outbox.c: charged. The contribution, which is encoded once and sent until it is committed.
+ *   site_scrub.c: none. Repairs damaged files.
  *   site_step_back.c: asked. A round given up.
  *   site_supply.c: supplying. The aggregator has lost its directory.
  *   exchange.c: none. The trainer's end.
@@ -181,8 +181,9 @@ void site_index_take(struct site *s, unsigned index); /* the organ roster has le
 
 /* site.c: by the thread that carries out the slot's round, with the mutex locked.
  *
- * Round w->round of a fragment: l->local, what was trained, becomes the theta to go on with, by way
- * of z; after an error it is neither. Afterwards replica->state[fragment].round > w->round: round
+ * Round w->round of a fragment: l->local, what was trained, becomes z, then the theta from which
+ * training continues; after an error it is neither. Afterwards replica->state[fragment].round >
+ * w->round: round
  * + 1, or later after an absence. When that state is already recorded (replay after a restart)
  * nothing is sent and the recorded theta of state round + 1 comes back, or the newest one where
  * that is not kept. A z that is not finite or holds a spike (codec_spike) is neither stored nor
@@ -266,9 +267,9 @@ void site_members_forget(struct site *s, unsigned fragment); /* the newest state
 enum err site_members_now(const struct site *s, unsigned fragment, struct roster *out,
                           bool *known) MUST;
 /* Until it is known: where the manifest cannot be read, the log names it, and the aggregator is
- * asked for it. A check that lacks its own input says nothing about a peer. */
+ * asked for it. A check without its own input says nothing about a peer. */
 enum err site_members_known(struct site_slot *l, unsigned fragment, struct roster *out) MUST;
-/* Tries that once, and goes on without it. */
+/* Tries once; ERR_OK without it. */
 enum err site_members_try(struct site_slot *l, unsigned fragment) MUST;
 /* Sites of the newest state's roster; this one counts, if it was added since. Waits, too. */
 enum err site_members_count(struct site_slot *l, unsigned fragment, unsigned *count) MUST;

@@ -1,6 +1,6 @@
 #ifndef SITE_REPAIR_H
 #define SITE_REPAIR_H
-/* What a site does when something is lost: its own damaged files are made again (site_scrub.c), a
+/* What a site does when something is lost: its own damaged files are repaired (site_scrub.c), a
  * round is given up (site_step_back.c, docs/protocol.md 3.4), an aggregator gets its directory back
  * (site_supply.c). With the site's mutex locked, but for open, close and counts; calls release it.
  */
@@ -29,8 +29,8 @@ enum err site_withdrawn_load(struct site *s, unsigned fragment, uint64_t round, 
                              struct site_submission *w, bool *found) MUST;
 bool site_withdrawn(const struct site *s, unsigned fragment, uint64_t round);
 
-/* After a hello to l->peer that was answered `supply`. Never ERR_OK: the hello
- * begins anew, until the aggregator is back (ERR_LINK). l->download is lost. */
+/* After a hello to l->peer that was answered `supply`. Never ERR_OK: the hello is repeated until
+ * the aggregator is back (ERR_LINK). l->download is lost. */
 enum err site_supply(struct site_slot *l) MUST;
 
 #endif

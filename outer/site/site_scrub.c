@@ -59,7 +59,7 @@ void site_scrub_serve(struct site *s)
                ? outer_state_repair(s->replica, r->fragment, r->round)
                : ERR_OK; /* dropped since: no round needs it */
     if (r->e == ERR_INPUT)
-        r->e = err_add(ERR_CORRUPT, "not made again: ");
+        r->e = err_add(ERR_CORRUPT, "not repaired: ");
     snprintf(r->why, sizeof r->why, "%s", r->e == ERR_OK ? "" : err_message());
     r->state = SITE_REPAIR_DONE;
     err_clear();

@@ -2,11 +2,11 @@
  * otherwise, and the round is not final (docs/protocol.md 3.4).
  *
  * The fragment goes back to the state before. Its contribution to the round given up stays in the
- * outbox and counts there as before, whichever manifest comes for it. The contribution behind it,
- * if there is one, is withdrawn: it was made on the state given up. What it says was trained is
- * stored in withdrawn/F/<round>, and becomes the contribution to that round on the new parent, or
- * goes into the residual where the round is over. CURRENT is the commit point: before it the files
- * written here count for nothing, since the contribution in the outbox stands.
+ * outbox and counts there as before, for any manifest of that round. The contribution after it, if
+ * there is one, is withdrawn: it was made on the state given up. The training in it is stored in
+ * withdrawn/F/<round>, and becomes the contribution to that round on the new parent, or goes into
+ * the residual where the round is over. CURRENT is the commit point: before it the files written
+ * here count for nothing, since the contribution in the outbox stands.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ enum err site_step_back_asked(struct site *s, unsigned fragment,
     return ERR_OK;
 }
 
-/* ---- what was trained for the round behind it ---- */
+/* ---- the training for the round after it ---- */
 
 struct withdrawn {
     uint32_t fragment;
@@ -104,7 +104,7 @@ enum err site_withdrawn_load(struct site *s, unsigned fragment, uint64_t round, 
                                               record_take(&r, 0, &part, 1))))
         e = err_set(ERR_CORRUPT,
                     "%s/%s: damaged; without it this site's work of the round is lost. Remove it "
-                    "to go on without",
+                    "to continue without it",
                     s->env->root, path);
     arena_free(&scratch);
     *w = x.w;

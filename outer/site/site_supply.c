@@ -16,7 +16,7 @@ struct site_part {
     uint64_t round;
 };
 
-/* One part, until the aggregator has it. ERR_LINK: the hello begins anew. */
+/* One part, until the aggregator has it. ERR_LINK: the hello is repeated. */
 static enum err part_send(struct site_slot *l, const struct site_part *p, const uint8_t *data,
                           size_t n)
 {

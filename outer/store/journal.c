@@ -131,7 +131,7 @@ static size_t record_whole(const uint8_t *data, size_t left)
     return crc == record_crc(data, n) ? n : 0;
 }
 
-/* Is there a whole record of this journal anywhere behind the bad one? The sequence number keeps
+/* Is there a whole record of this journal anywhere after the bad one? The sequence number keeps
  * the payload of a record from being taken for one, and most offsets from costing a CRC. */
 static bool record_behind(const uint8_t *data, size_t size, uint64_t sequence)
 {
@@ -178,7 +178,7 @@ static enum err record_read(struct journal *j, const uint8_t *data, size_t n,
     uint64_t sequence = bytes_get_u64(&b);
     bytes_get(&b, before.bytes, sizeof before.bytes);
     *r = (struct journal_record){.kind = (enum journal_kind)bytes_get_u8(&b)};
-    if (first) { /* a rewritten journal goes on where the one before it ended */
+    if (first) { /* a rewritten journal continues where the one before it ended */
         j->sequence = sequence;
         j->last = before;
     }

@@ -6,11 +6,11 @@
  * append is durable before it returns, and only then may its effect be seen.
  *
  * The first record is the head: version, and how many bytes were written with it, at once. Because
- * every append was durable before the next one began, only the last record behind those bytes can
- * be torn: it is cut off. Any other bad record is damage, and the reader halts.
+ * every append was durable before the next one began, only the last record after those bytes can be
+ * torn: it is cut off. Any other bad record is damage, and the reader halts.
  *
  * Bounded: when the file is longer than JOURNAL_BYTES_MAX, a commit rewrites it with what is still
- * needed; the sequence and the chain of digests go on through the rewrite. Not thread-safe.
+ * needed; the sequence and the chain of digests continue through the rewrite. Not thread-safe.
  */
 #include "kernels/base/digest.h"
 #include "outer/store/env.h"
@@ -47,7 +47,7 @@ struct journal_record {
     uint32_t fragment, site; /* site: ACCEPT, QUARANTINE, OPERATOR, ROSTER */
     uint64_t round;
     struct digest digest;        /* ACCEPT: payload; SEAL: seal; COMMIT: manifest; OPERATOR, ROSTER:
-                                    SHA-256 of his URI */
+                                    SHA-256 of the operator's URI */
     uint8_t act;                 /* OPERATOR: enum wire_act; ROSTER: enum manifest_act; AMENDMENT */
     uint64_t to;                 /* OPERATOR: state to roll back to; ROSTER: version; AMENDMENT */
     char name[JOURNAL_NAME_MAX]; /* ROSTER, AMENDMENT */
@@ -79,11 +79,11 @@ enum err journal_open(struct journal *j, struct env *w, const char *path, journa
 /* Durable on return. ERR_FULL: the record does not count, and the next append first copies the
  * journal to a new file; any other error is final. */
 enum err journal_append(struct journal *j, const struct journal_record *r) MUST;
-/* The bytes of a journal's file, read beside the process that appends to it. False: not a chain of
- * whole records to its end; the last one may be about to be written, then it is one a moment later.
+/* The bytes of a journal's file, read while another process appends to it. False: not a chain of
+ * whole records to its end; the last record may be incomplete while it is written.
  */
 bool journal_intact(const uint8_t *data, size_t size_bytes) MUST;
-/* Longer than so many bytes? 0: JOURNAL_BYTES_MAX. */
+/* Longer than bytes_max? 0: JOURNAL_BYTES_MAX. */
 bool journal_long(const struct journal *j, uint64_t bytes_max);
 /* Replaces the file, atomically, by these records. */
 enum err journal_rewrite(struct journal *j, const struct journal_record *keep, size_t count) MUST;

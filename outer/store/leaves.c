@@ -21,7 +21,7 @@ const void *leaves_bytes(const struct outer_state_fragment *s, enum leaves_array
     return arrays[array];
 }
 
-/* Of one array: the tensors with the gaps behind them, or all values as one. out NULL: counted. */
+/* Of one array: the tensors with the gaps after them, or all values as one. out NULL: counted. */
 static size_t array_leaves(const struct fragment *f, enum leaves_array array, struct leaf *out)
 {
     const struct tensor_range whole = {.count = f->elements};

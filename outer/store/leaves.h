@@ -27,7 +27,7 @@ void leaves_list(const struct outer_state *m, unsigned fragment, struct leaf *ou
 enum err leaves_digests(const struct outer_state *m, unsigned fragment,
                         const struct outer_state_fragment *s, struct digest *digests,
                         struct arena *scratch) MUST;
-/* The array's bytes in a state, and behind how many bytes they begin in a snapshot. NULL: the
+/* The array's bytes in a state, and their offset in a snapshot. NULL: the
  * fragment has no such array. */
 const void *leaves_bytes(const struct outer_state_fragment *s, enum leaves_array array,
                          size_t elements, size_t *before, size_t *each);

@@ -95,7 +95,7 @@ struct outer_state {
 void outer_state_aggregates(struct outer_state_options *o, unsigned sites);
 /* Bytes that outer_state_open takes. here: the device works in the host's memory. */
 struct outer_memory outer_state_memory(const struct outer_state_options *o, bool here);
-/* All state lies in perm's memory, whatever the device; dev_arena() makes copies of it fast. */
+/* All state is in perm's memory, on any device; dev_arena() makes copies of it fast. */
 enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
                           const struct outer_state_options *o, struct arena *perm) MUST;
 void outer_state_close(struct outer_state *m); /* a zeroed or partly opened one is fine */
@@ -116,13 +116,12 @@ enum err outer_state_begin(struct outer_state *m, const float *initial_slab) MUS
 /* The same in memory alone. No other call that reads or writes files follows (replay.h). */
 enum err outer_state_place(struct outer_state *m, const float *initial_slab) MUST;
 /* The state that CURRENT names, of every fragment, verified.
- * A state that does not verify: the aggregator makes it again from the one before and the
- * aggregate, without what that round's encoding lost where `remake` fails (residuals_lost); a site
- * goes back to the one it came from and catches up again.
- * CURRENT missing or damaged: the newest state, when its manifest verifies; CURRENT is written
- * again. Never an older one.
- * Else ERR_CORRUPT names the file. ERR_MISMATCH: an intact file of another version, or made with
- * other settings; they are named. */
+ * A state that does not verify: the aggregator rebuilds it from the state before and the aggregate,
+ * and counts the round's residual as lost where `remake` fails (residuals_lost); a site goes back
+ * to the one it came from and catches up again. CURRENT missing or damaged: the newest state, when
+ * its manifest verifies; CURRENT is written again. Never an older one. Else ERR_CORRUPT names the
+ * file. ERR_MISMATCH: an intact file of another version, or made with other settings; they are
+ * named. */
 enum err outer_state_load(struct outer_state *m) MUST;
 enum err outer_state_load_fragment(struct outer_state *m, unsigned fragment) MUST; /* of one */
 /* A kept state's theta, `elements` values, for the replay after a restart. `next` is lost.
@@ -155,7 +154,7 @@ enum err outer_state_abort(struct outer_state *m, struct manifest *manifest) MUS
  * sum of the contributions. A round that was rolled back has the bytes of a state. An empty round
  * (manifest_empty) has none. The residual and discarded residual of `next` are the caller's.
  * ERR_PROTO: these are not the manifest's bytes. ERR_DISAGREE: the states differ, before the step
- * or after it. ERR_DIVERGED: as above. */
+ * or after it. ERR_DIVERGED: as for outer_state_apply. */
 enum err outer_state_replay(struct outer_state *m, const struct manifest *manifest,
                             const uint8_t *bytes, size_t size_bytes) MUST;
 bool outer_state_kept(struct outer_state *m, unsigned fragment, uint64_t round);
@@ -211,7 +210,7 @@ struct outer_state_file {
     const uint8_t *shared;          /* theta, slabs, codes */
     size_t shared_bytes;
     const uint8_t *own; /* residual, discarded; NULL: it has none, or not this replica's */
-    bool own_intact;    /* the parts behind the shared ones match their digest */
+    bool own_intact;    /* the parts after the shared ones match their digest */
     uint8_t residual_ratio;
 };
 enum err outer_state_file_open(struct outer_state_file *f, const struct outer_state *m,
@@ -224,14 +223,14 @@ void outer_state_file_take(struct outer_state *m, unsigned fragment,
  * current one; CURRENT is the commit point. `next` is lost. ERR_INPUT, ERR_CORRUPT: that state is
  * not kept, or not the one that this one was made from. */
 enum err outer_state_step_back(struct outer_state *m, unsigned fragment) MUST;
-/* outer_state_commit in three parts, for a commit beside other calls (aggregator_commit.c). One
- * thread calls them, and no other thread uses `next`, `mean`, `work` or `staging` from
- * outer_state_apply to outer_state_switch. Others may read the current state under a lock:
- *   store   without the lock: the files of `next`. The current state is in force, and whole.
+/* outer_state_commit in three parts, for a commit during which other calls are answered
+ * (aggregator_commit.c). One thread calls them, and no other thread uses `next`, `mean`, `work` or
+ * `staging` from outer_state_apply to outer_state_switch. Others may read the current state under a
+ * lock: store   without the lock: the files of `next`. The current state is in force, and whole.
  *   pass    without the lock: CURRENT, the commit point; then theta, slabs, residual
- *           and discarded residual are copied: nobody reads these. ERR_FULL: nothing is committed,
- *           and it may be called again.
- *   switch  under the lock: round, digests, codes. The next state is the current one. */
+ *           and discarded residual are copied: no other thread reads these. ERR_FULL: nothing is
+ * committed, and it may be called again. switch  under the lock: round, digests, codes. The next
+ * state is the current one. */
 enum err outer_state_store(struct outer_state *m, unsigned fragment,
                            const struct manifest *manifest, const uint8_t *aggregate,
                            size_t aggregate_bytes) MUST;

@@ -8,7 +8,7 @@
 
 struct state_head { /* of a state file; its sections: shared parts, own parts */
     uint32_t fragment;
-    uint8_t optimizer_arrays; /* beside theta */
+    uint8_t optimizer_arrays; /* in addition to theta */
     uint8_t residual_ratio;
     bool residual, discarded; /* own parts that there are */
     uint64_t round, elements;
@@ -387,7 +387,7 @@ static enum err chain_check(struct outer_state *m, unsigned fragment, uint64_t r
     TRY(outer_state_manifest(m, fragment, round - 1, &made));
     *manifest = manifest_digest(&made);
     enum err e = round > 1 ? outer_state_manifest(m, fragment, round - 2, &before) : ERR_INPUT;
-    if (e == ERR_INPUT || e == ERR_CORRUPT) /* after a snapshot; or of no use to anybody */
+    if (e == ERR_INPUT || e == ERR_CORRUPT) /* after a snapshot; or no longer of use */
         return ERR_OK;
     TRY(e);
     struct digest parent = manifest_digest(&before);

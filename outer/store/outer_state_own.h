@@ -20,8 +20,8 @@ enum { PATH_BYTES = 96 };
 
 /* ---- outer_state.c ---- */
 size_t outer_state_elements(const struct outer_state *m, unsigned fragment);
-/* The outer optimizer of the fragment as configured. Moments are averaged, whatever the parameters
- * get (DES-LOC). */
+/* The outer optimizer of the fragment as configured. Moments are averaged, with any optimizer of
+ * the parameters (DES-LOC). */
 const struct outer_opt *outer_state_configured(const struct outer_state_options *o,
                                                unsigned fragment);
 enum err outer_state_arrays_alloc(struct outer_state_fragment *s,
@@ -63,8 +63,8 @@ enum err outer_state_current_write(struct outer_state *m, unsigned fragment,
 enum err outer_state_current_read(struct outer_state *m, unsigned fragment,
                                   struct outer_state_current *out) MUST;
 /* CURRENT is lost. What it named is the newest state, or the one before it if a crash kept the
- * newest from being committed: nothing was said of that one, so either may go on. Never an older
- * one: where the newest does not verify, a person decides. */
+ * newest from being committed: nothing was promised of that one, so the run may continue from
+ * either. Never an older one: where the newest does not verify, a person decides. */
 enum err outer_state_current_find(struct outer_state *m, unsigned fragment,
                                   struct outer_state_current *out) MUST;
 /* The newest round before `before` that has this file. ERR_INPUT: none. */
@@ -74,7 +74,7 @@ enum err outer_state_newest(struct outer_state *m, unsigned fragment, const char
 enum err outer_state_drop(struct outer_state *m, unsigned fragment, uint64_t round,
                           const char *file) MUST;
 /* Directories of rounds older than all that is kept go whole; in younger ones only the big state
- * may go. Two states stay whatever happens: the present one, and the one it came from. */
+ * may go. Two states always stay: the present one, and the one it came from. */
 enum err outer_state_prune_before(struct outer_state *m, unsigned fragment, uint64_t now,
                                   uint64_t oldest_state) MUST;
 

@@ -59,7 +59,7 @@ static enum err state_remake(struct outer_state *m, unsigned fragment, uint64_t 
     return outer_state_commit(m, fragment, &manifest, NULL, 0);
 }
 
-/* The state of this round does not verify. Only the aggregator can make it again in full: a site's
+/* The state of this round does not verify. Only the aggregator can rebuild it in full: a site's
  * residual of that state is not a function of the aggregate; the site gets the rounds again from
  * the aggregator and its own outbox, or a snapshot where it had taken one. */
 static enum err load_before(struct outer_state *m, unsigned fragment, uint64_t round)

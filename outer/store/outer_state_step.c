@@ -101,7 +101,7 @@ static enum err finite_check(struct outer_state *m, unsigned fragment, uint64_t 
     return ERR_OK;
 }
 
-/* Values that took no part in the round: theta and what is beside it are as before. */
+/* Values that took no part in the round: theta and the slabs stay as before. */
 static void held_keep(struct outer_state *m, const struct outer_state_fragment *s,
                       unsigned fragment, const struct outer_opt_state *at)
 {

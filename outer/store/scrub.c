@@ -243,11 +243,11 @@ static void repair_log(const struct scrub *s, const struct scrub_row *row, const
                   s->env->root, path, log_quote(quoted, sizeof quoted, err_message()), row->advice);
 }
 
-/* Whole once more, or an alarm; nothing where the repair says that no one needs the file. */
+/* The file is whole again, or an alarm; nothing where the file is no longer needed. */
 static enum err file_mend(struct scrub *s, const struct scrub_row *row, const struct scrub_file *f)
 {
     enum err e = row->repair ? row->repair(s->o.self, f)
-                             : err_set(ERR_CORRUPT, "nothing here makes this file again");
+                             : err_set(ERR_CORRUPT, "no part of this process can repair this file");
     if (e == ERR_INPUT)
         return ERR_OK;
     if (e == ERR_OK && (e = file_check(s, row, f->path)) == ERR_INPUT)

@@ -15,8 +15,9 @@ enum { SCRUB_PATH_MAX = 256, SCRUB_TEXT_MAX = 256 };
 
 enum scrub_check {                  /* where the digests are */
                    SCRUB_RECORD,    /* in the file: kernels/base/record.h */
-                   SCRUB_AGGREGATE, /* in the file MANIFEST beside it; without one there is none */
-                   SCRUB_NAMED,     /* behind the last dot of its name, 64 hexadecimal digits; other
+                   SCRUB_AGGREGATE, /* in the file MANIFEST of its directory; without one there is
+                                       none */
+                   SCRUB_NAMED,     /* after the last dot of its name, 64 hexadecimal digits; other
                                        names: none */
                    SCRUB_JOURNAL    /* in its records: journal.h */
 };

@@ -2,8 +2,8 @@
 #define BLOCKS_H
 /* The received part of a transfer. A payload is divided into at most BLOCKS_MAX blocks of whole
  * chunks. Each block fills from its start, so one length per block records exactly which bytes are
- * stored, whichever connection carried them. An interrupted transfer resumes without sending a byte
- * twice. The division depends only on the payload's size, so both ends agree on it. Pure.
+ * stored, from any connection. An interrupted transfer resumes without sending a byte twice. The
+ * division depends only on the payload's size, so both ends agree on it. Pure.
  */
 #include <stdbool.h>
 #include <stddef.h>

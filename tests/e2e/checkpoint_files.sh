@@ -93,7 +93,7 @@ rm -r a/inner
 "$atoll" import --checkpoint site.hf --config run.yaml --run.dir a >import.out 2>&1 || fail "import of a site"
 train a --run.dir elsewhere
 ends 4 "$pid" "site a in a directory without its rounds"
-grep -q "the rounds would begin anew" a.out || fail "no word on rounds that would begin anew"
+grep -q "the rounds would begin again" a.out || fail "no word on rounds that would begin again"
 sites_start a
 sites_end 0 a b
 serve_ends

@@ -118,7 +118,7 @@
     X(FORM, scale_nan, "answer invalid", "a scale that is no number")                              \
     X(FORM, scale_negative, "answer invalid", "a negative scale")                                  \
     X(FORM, integer_above_q, "answer invalid", "an integer above Q")                               \
-    X(FORM, index_range, "answer invalid", "an index behind the end")                              \
+    X(FORM, index_range, "answer invalid", "an index past the end")                                \
     SILENT(FORM, index_unsorted, "indices out of order",                                           \
            "indices travel as distances, which are never negative")                                \
     X(FORM, trailing_bytes, "answer invalid", "bytes behind the last block")                       \

@@ -267,14 +267,14 @@ static bool add_may(const struct aggregator *a, int site, struct wire_answer *an
     else if (site < 0 && a->members.count - a->members.roster.initial >= MANIFEST_ADDED_MAX)
         aggregator_say(
             answer, ROUND_INVALID,
-            "%d sites were added to this run, no more are possible: go on as a new run with "
+            "%d sites were added to this run, no more are possible: continue as a new run with "
             "run.from",
             MANIFEST_ADDED_MAX);
     else if (again && !a->replica->o.compresses_downlink)
         aggregator_say(
             answer, ROUND_INVALID,
             "from %u sites on this run would compress the downlink "
-            "(outer.downlink_compression_from), and it began without: go on as a new run with "
+            "(outer.downlink_compression_from), and it began without: continue as a new run with "
             "run.from",
             n);
     else
