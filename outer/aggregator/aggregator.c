@@ -13,8 +13,8 @@ uint64_t aggregator_final(const struct aggregator *a, unsigned fragment)
     return a->core.f[fragment].final;
 }
 
-/* Begins to commit what is sealed and not waiting for space, one at a time; returns when to try
- * again what is. */
+/* Begins the commit of a sealed round that does not wait for space, one at a time. Returns when to
+ * try again those that wait for space. */
 static uint64_t commit_pending(struct aggregator *a, uint64_t now_ms)
 {
     uint64_t wake_ms = UINT64_MAX;

@@ -237,7 +237,7 @@ void aggregator_poll(void *self, const char *peer, const struct wire_poll *m,
         aggregator_say_no_memory(answer);
     } else if (err != ERR_OK) {
         answer->outcome = ROUND_GONE;
-        aggregator_put_text(answer->text, "older than what is kept: take the snapshot");
+        aggregator_put_text(answer->text, "no longer kept: take the snapshot");
     }
 }
 

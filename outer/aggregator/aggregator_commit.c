@@ -428,7 +428,7 @@ static void commit_log(const struct aggregator *a, unsigned fragment, const stru
               used ? " without=" : "", missing);
 }
 
-/* What was encoded again stays for one round more: aggregator_remake. */
+/* Contributions whose sum was encoded again stay for one more round: aggregator_remake. */
 static void commit_drops(struct aggregator *a)
 {
     struct aggregator_commit *c = a->part.commit;
@@ -483,7 +483,7 @@ enum err aggregator_payload_again(struct aggregator *a, unsigned fragment, unsig
     return ERR_OK;
 }
 
-/* The sites keep them until the commit; what is left of the files goes. */
+/* The sites keep them until the commit; the damaged files are removed. */
 static enum err payloads_again(struct aggregator *a, unsigned fragment)
 {
     struct aggregator_fragment *f = &a->fragment[fragment];
@@ -644,7 +644,7 @@ static enum err commit_made(struct aggregator *a)
     struct aggregator_fragment *f = &a->fragment[c->fragment];
     bool lost = set_count(&f->lost) > 0, order_came = f->ordered && !c->ordered;
     if (a->state.failed != ERR_OK || (order_came && (lost || c->e == ERR_OK))) {
-        f->lost = (struct set){0}; /* and its files are written over by what is made now */
+        f->lost = (struct set){0}; /* and the next attempt overwrites its files */
         commit_drop(a);
     } else if (lost) {
         commit_drop(a);

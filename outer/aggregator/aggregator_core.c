@@ -1,4 +1,4 @@
-/* What every other file of the aggregator stands on: the time, which rounds it serves, one event
+/* What every other file of the aggregator uses: the time, the rounds that it serves, one event
  * through the protocol core, and the end of the process after an error. */
 #include <inttypes.h>
 #include <stdio.h>

@@ -119,7 +119,7 @@ static void lines_next(struct notice_lines *l, uint64_t now_ms)
     l->next_ms = now_ms + l->every_ms;
 }
 
-/* What is missing is a word of sites that may have ended: no round waits for them any more. */
+/* Only reports of sites that may have ended are missing: no round waits for them any more. */
 static void notice_reports(const struct aggregator *a, uint64_t now_ms)
 {
     for (unsigned i = 0; i < a->members.count; i++) {

@@ -282,9 +282,10 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
     return ERR_OK;
 }
 
-/* A lost journal costs no round: commits are in the states, and a site keeps what was
- * accepted until its commit, and sends it again. What the manifests tell is written at once, with
- * the epoch: a journal without one is of a start that ended before that, and counts as lost. */
+/* A lost journal costs no round: commits are in the states, and a site keeps its accepted
+ * contributions until their commit, and sends them again. The contents of the manifests are written
+ * at once, with the epoch: a journal without one is of a start that ended before that, and counts
+ * as lost. */
 static enum err recover_journal(struct aggregator *a, struct recovery *v)
 {
     TRY(journal_open(&a->journal, a->env, AGGREGATOR_JOURNAL, recover_record, v));

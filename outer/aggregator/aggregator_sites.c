@@ -1,5 +1,5 @@
-/* How each site stands, in a word, and which sites have the last state: the run is over when all
- * have. */
+/* The state of each site as one word, and which sites have the last outer state: the run is over
+ * when all have it. */
 #include <string.h>
 #include "outer/aggregator/aggregator_state.h"
 

@@ -201,7 +201,7 @@ enum err aggregator_spool_release(struct aggregator *a)
     return h.left ? aggregator_spool_drop(a, h.fragment, h.round) : ERR_OK;
 }
 
-/* What is left of the spool of a round that is over goes: at once, or when the organs have had it.
+/* Removes the rest of the spool of a round that is over: at once, or after the organs have read it.
  */
 static enum err spool_left(struct aggregator *a, unsigned fragment, uint64_t round)
 {
@@ -616,7 +616,7 @@ static enum err journal_accept(struct aggregator *a, const struct upload *up)
     return journal_append(&a->journal, &r);
 }
 
-/* The payload lies verified and durable under its final name. Record first, then the core, then the
+/* The payload is verified and durable under its final name. Record first, then the core, then the
  * receipt. */
 static void contribution_journal(struct aggregator *a, struct upload *up,
                                  struct wire_answer *answer)

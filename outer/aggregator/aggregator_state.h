@@ -88,7 +88,7 @@ struct aggregator_members {       /* which sites rounds have; aggregator_members
     char added[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX];
 };
 struct aggregator_start { /* of this process */
-    bool begun;           /* the directory had: what is missing is damage */
+    bool begun;           /* the directory had begun: a missing file is damage */
     bool journal_lost;
     uint64_t epoch, instance, opened_ms;
     struct digest config; /* identity_digest of the pinned keys */
@@ -286,7 +286,7 @@ void aggregator_verified(void *self, void *upload, struct wire_answer *answer);
 void aggregator_spool_path(const char *site, unsigned fragment, uint64_t round,
                            const struct digest *payload, char out[AGGREGATOR_PATH_MAX]);
 /* Is the contribution of this ACCEPT stored, whole, and with its header? ERR_CORRUPT: it is not,
- * and what was there is removed. squares: as codec.check. */
+ * and its files are removed. squares: as codec.check. */
 enum err aggregator_spool_found(struct aggregator *a, const struct journal_record *r,
                                 double *squares) MUST;
 /* Removes the spool directory of a round that is over; while a contribution in it is being
@@ -337,8 +337,8 @@ void aggregator_members_begin(struct aggregator *a);               /* version 1:
 void aggregator_members_change(struct aggregator *a, const struct journal_record *r,
                                const uint64_t *first);
 /* The journal is lost: the roster of the newest manifest. A fragment whose newest manifest is of
- * the version before takes its round in flight under the new one: what was accepted for it is lost
- * with the journal. */
+ * the version before takes its round in flight under the new one: its accepts are lost with the
+ * journal. */
 void aggregator_members_take(struct aggregator *a, const struct manifest *m, const uint64_t *first);
 /* Is the site in the newest roster, or in that of a round in flight? */
 bool aggregator_serves_site(const struct aggregator *a, unsigned site);
@@ -409,8 +409,8 @@ void aggregator_commit_close(struct aggregator *a); /* before the aggregator is 
 /* Full disk or no memory: the sealed fragment is tried again later. Any other error halts.
  */
 void aggregator_commit_later(struct aggregator *a, unsigned fragment, enum err e);
-/* This accepted contribution of a round that is not sealed is no longer stored: what is left of its
- * file goes, and the site sends it again. */
+/* This accepted contribution of a round that is not sealed is no longer stored: the rest of its
+ * file is removed, and the site sends it again. */
 enum err aggregator_payload_again(struct aggregator *a, unsigned fragment, unsigned site) MUST;
 /* Space for one more state, given back when a commit finds the disk full. */
 enum err aggregator_reserve(struct aggregator *a) MUST;

@@ -18,7 +18,7 @@ struct aggregator_sums {
     enum err (*open)(void **kept, struct arena *perm); /* kept: a->part.sums */
     void (*close)(struct aggregator *a);
     /* A start: the core is made. Then a SEAL record of the round in flight; or, with a lost
-     * journal, what is found instead. Then all is read. */
+     * journal, the seal that is found on disk. Then all is read. */
     enum err (*read)(struct aggregator *a, struct arena *perm);
     enum err (*restore)(struct aggregator *a, const struct journal_record *r);
     enum err (*again)(struct aggregator *a);
@@ -47,7 +47,7 @@ struct aggregator_sums {
      */
     enum err (*sum)(struct aggregator *a, unsigned fragment, const struct codec_payload *payloads,
                     unsigned count, struct aggregate *out);
-    void (*over)(struct aggregator *a, unsigned fragment); /* committed: what was secret is wiped */
+    void (*over)(struct aggregator *a, unsigned fragment); /* committed: secrets are wiped */
     enum err (*committed)(struct aggregator *a, const struct manifest *m); /* and journalled */
     /* Changes of the roster: a site was added; the added site that rounds of the newest roster are
      * announced without, -1: none; a site that has not all that the next change needs, NULL: none.

@@ -76,7 +76,7 @@ enum blocks_fit intake_fits(const struct intake *in, uint64_t offset, size_t n,
     answer->offset = offset + n;
     if (fit == BLOCKS_GAP) {
         answer->outcome = ROUND_RESUME;
-        snprintf(answer->text, sizeof answer->text, "chunk does not follow what is stored");
+        snprintf(answer->text, sizeof answer->text, "chunk does not follow the stored bytes");
         answer->offset = blocks_first(&in->blocks);
     }
     return fit;

@@ -15,7 +15,7 @@
 enum { INTAKE_PATH_MAX = 256 };
 
 struct intake {
-    struct wire_contribution header; /* payload and payload_bytes: what was announced */
+    struct wire_contribution header; /* payload and payload_bytes: as announced */
     struct blocks blocks;
     int handle;       /* of the part file; -1: closed */
     int marks;        /* `blocks` as a file, 8 bytes for each block; -1: in memory alone */
@@ -26,7 +26,8 @@ struct intake {
 
 /* Nothing has arrived, and no file is open. `final` is set. */
 void intake_make(struct intake *in, const struct wire_contribution *m);
-/* Opens the part file without marks. Another offer of the same bytes continues at what is stored.
+/* Opens the part file without marks. Another offer of the same bytes continues after the stored
+ * bytes.
  */
 enum err intake_open(struct env *env, struct intake *in, const struct wire_contribution *m) MUST;
 /* Opens the part file and its marks, which say what an earlier stream has left in the part file.

@@ -3,7 +3,7 @@
 /* The service of an aggregator that has lost its directory (docs/protocol.md 3.5): it answers the
  * hello of each site with `supply`, takes the parts that the site sends, and everything else with
  * `rebind` or `full`. It knows no round and commits nothing: outer/run/serve_rebuild.c makes the
- * directory of what lies here, and checks signatures and histories.
+ * directory of these files, and checks signatures and histories.
  *
  * Files, in the aggregator's directory, each durable under its name and of the digest that the site
  * announced:

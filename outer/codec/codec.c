@@ -1,4 +1,4 @@
-/* The table of codecs, and what is computed from its rows. */
+/* The table of codecs, and functions of its rows. */
 #include "outer/codec/bits.h"
 #include "outer/codec/codec_work.h"
 
@@ -19,7 +19,8 @@ enum codec_kind codec_full_precision(enum codec_kind kind, enum codec_kind full)
     return codec_get(kind)->full_precision ? kind : full;
 }
 
-/* Eight blocks have whole bytes of their own: a code and a bit for each, and what is present. */
+/* Eight blocks have whole bytes of their own: a code and a bit for each, then the present blocks.
+ */
 size_t codec_absent_bytes(const struct codec *c, size_t count)
 {
     enum { EIGHT = 8 * DEV_BLOCK };

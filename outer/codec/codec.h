@@ -19,8 +19,8 @@
  *   contributions][present in any payload][sums of integers, ceil(log2(2nQ+1)) bits each] (sign:
  *   sign.c)
  * - aggregate, gathered: [sizes of the n payloads: u64 little-endian][the payloads, in site order]
- * A payload's size is known once it is encoded and stands in the offer; payload_max bounds it
- * beforehand, check refuses a payload that is longer or shorter than its own content says.
+ * A payload's size is known once it is encoded, and the offer has it. payload_max bounds it
+ * beforehand; check refuses a payload that is longer or shorter than its own content says.
  *
  * z = weight * delta + residual is the input of encode. For every finite z, decode(payload) +
  * residual' is a sum without rounding, and it is z (docs/protocol.md 4, I3); for sign, the nearest
@@ -167,7 +167,7 @@ void codec_seed(struct codec_work *w, uint64_t seed, unsigned site, unsigned fra
                 uint64_t round);
 
 /* Gathered: the aggregate in pieces, n + 1 of them: the sizes, written to `sizes` (8 n bytes), then
- * the payloads where they lie. */
+ * the payloads in place. */
 struct file_part;
 void codec_gather_parts(struct file_part *parts, uint8_t *sizes,
                         const struct codec_payload *payloads, unsigned n);
@@ -185,8 +185,7 @@ uint8_t codec_residual_ratio(double residual, double delta);
 /* Sum of (a - b)^2 (count, device) in f64, always in the same order; b NULL: of a^2. */
 enum err codec_squares(struct codec_work *w, double *sum, const float *a, const float *b,
                        size_t count) MUST;
-/* Whether values that are sent and what is kept (residual') make up z as codec.slack has it; all
- * device. */
+/* Whether sent values and residual' make up z, within codec.slack; all device. */
 enum err codec_adds_up(const struct codec *c, const struct codec_call *call, bool *yes,
                        const float *sent, const float *kept, const float *z) MUST;
 /* x[0], x[stride], ... (device) where the host can read them, until the next call with w. At most

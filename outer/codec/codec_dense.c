@@ -212,8 +212,8 @@ static uint32_t block_whole_squares(enum dev_form form, const uint8_t *block)
     return (uint32_t)sum;
 }
 
-/* In f32, eight sums at a time: infinite from values of 2^64 on, and what is below 2^-63 counts as
- * nothing. */
+/* In f32, eight sums at a time: infinite from values of 2^64 on, and values below 2^-63 count as 0.
+ */
 static double block_squares(enum dev_form form, const uint8_t *block, uint8_t own, uint8_t grid)
 {
     enum { SUMS = 8 };

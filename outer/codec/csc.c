@@ -6,9 +6,9 @@
  * norms that choose the next set: the chunks with the largest sum of block RMS, ties to the lower
  * index.
  *
- * What a site expects of a block: what is left of it, and once more this round's delta: of a chunk
- * that is sent now the delta, of any other z + delta. Without it a chunk would be chosen again for
- * what it has just sent.
+ * What a site expects to send of a block in the next round: its residual plus this round's delta.
+ * For a chunk that is sent now that is the delta, for any other z + delta. Without it a chunk would
+ * be chosen again for what it has just sent.
  *
  * Which chunks have blocks is said by the bits of present blocks: at most count/256*9/8 +
  * chosen*2048 bytes, 0.44 bits per value. Summable: the aggregate has as many chunks as a payload,

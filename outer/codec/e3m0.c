@@ -2,7 +2,7 @@
  * count/256*9/8 bytes, 4.16 bits per value. Streaming DiLoCo's 4-bit float (2501.18512),
  * docs/methods.md 2.3: the scale s is the block's largest magnitude; nibble = sign (8) + level L;
  * value 0 for L = 0, else +-2^(L-7) s; the even value in the low half of its byte. Nearest, halves
- * towards zero. A value of level L lies between 1/2 and 3/2 of what is sent (level 1: up from 1/2),
+ * towards zero. A value of level L is between 1/2 and 3/2 of the sent value (level 1: from 1/2 up),
  * so the residual is exact (Sterbenz). A block whose largest is below 2^-100, where levels would
  * round, waits in the residual. Gathered.
  */

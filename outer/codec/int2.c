@@ -1,6 +1,6 @@
 /* int2: -1, 0 or 1 on the grid, stored plus 1, four values to a byte from the low bits up: 2 bits
  * per value and 9 per block, at most count/4 + count/256*9/8 bytes, 2.04 bits per value. A step is
- * about 2 RMS: what is below half of it waits in the residual until it has grown. Adds: the
+ * about 2 RMS: smaller values than half of it accumulate in the residual. Adds: the
  * aggregate of 4 sites takes 4 bits. Five values to a byte would take 1.63 bits up; two bits keep
  * the payload a stream that pack and unpack of every device know. */
 #include "outer/codec/codec_work.h"

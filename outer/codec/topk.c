@@ -13,9 +13,9 @@
  * grid stays what it was. An all-zero chunk costs 9 bits.
  *
  * The magnitudes are Lloyd's: the means above and below the middle between them, rounded to 3 bits
- * after the binary point, and at most twice the smallest of their group. So magnitudes lie between
- * half of what is sent and 2^15 of it (else the group sends 0), and the residual is exact: no
- * larger than z, or than what is sent, and a multiple of z's last place. Gathered. */
+ * after the binary point, and at most twice the smallest of their group. So a magnitude is between
+ * half of the sent value and 2^15 times it (else the group sends 0), and the residual is exact: no
+ * larger than z or than the sent value, and a multiple of z's last place. Gathered. */
 #include <string.h>
 #include "kernels/scalar/chunks.h"
 #include "outer/codec/codec_work.h"
@@ -113,7 +113,7 @@ static void chunk_write(struct bits_out *out, const struct dev_chunk *c, size_t 
     }
 }
 
-/* NULL, or what is wrong with it. */
+/* NULL, or the text of an error. */
 static const char *chunk_read(struct dev_chunk *c, struct bits_in *in, size_t n)
 {
     size_t k = n / SHARE;

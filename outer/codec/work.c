@@ -262,7 +262,7 @@ uint8_t codec_mean_code(uint32_t sum, unsigned n)
     return (uint8_t)((sum + n / 2) / n);
 }
 
-/* The sums of the runs of a piece lie in w->values; the pieces are whole runs but for the last. */
+/* The sums of the runs of a piece are in w->values; the pieces are whole runs but for the last. */
 enum err codec_squares(struct codec_work *w, double *sum, const float *a, const float *b,
                        size_t count)
 {

@@ -18,8 +18,8 @@ size_t draw_ranges_max(size_t elements)
     return elements / DEV_BLOCK / 2 + 1;
 }
 
-/* Selection sampling (Fan, Muller & Rezucha 1962): a block is drawn with the probability of what is
- * still wanted over what is still to come. */
+/* Selection sampling (Fan, Muller & Rezucha 1962): a block is drawn with the probability (blocks
+ * still to draw) / (blocks still to come). */
 size_t draw_ranges(const struct draw *d, uint64_t round, size_t elements, bool drawn,
                    struct dev_range *out)
 {

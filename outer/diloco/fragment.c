@@ -11,8 +11,7 @@ static int last_layer(const struct table *t)
     return last; /* the final norm's */
 }
 
-/* A transformer block's tensors stay together; what lies around the blocks is placed tensor by
- * tensor. */
+/* A transformer block's tensors stay together; tensors outside the blocks are placed one by one. */
 static bool in_block(const struct tensor *t, int last)
 {
     return t->layer >= 0 && t->layer < last;

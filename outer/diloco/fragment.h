@@ -1,6 +1,6 @@
 #ifndef FRAGMENT_H
 #define FRAGMENT_H
-/* What is synchronised together: a fragment is a list of ranges over one slab, of the parameters or
+/* A fragment is synchronised as a whole. It is a list of ranges over one slab, of the parameters or
  * of an optimizer moment. How the model is cut into P parts:
  * - strided: block i goes to part i mod P (Streaming DiLoCo, 2501.18512); embeddings and the final
  *   norm are balanced onto the smallest part, largest tensor first;

@@ -11,7 +11,7 @@
  * - clipped: the mean of deltas whose norms are at most the median (Templar, Covenant).
  * - edit: EDiT's pseudo gradient penalty (2412.07210): anomalous sites left out, weights
  *   softmax(-|D|), the length of their mean at most outer.edit_norm.
- * What is sent is z = w D + residual, so |z| stands for w |D|, and z / |z| for D / |D|. Of clipped
+ * A site sends z = w D + residual, so |z| is taken for w |D|, and z / |z| for D / |D|. Of clipped
  * and edit the aggregator makes factors (shares.h), which the manifest has; here they are applied,
  * and the mean's length is bounded.
  */

@@ -7,7 +7,7 @@
  * All but `behind` come from a sample of at most GAUGE_SAMPLE values of a fragment, in even steps:
  * a cosine then has a standard error of 0.4 %, and a fragment takes at most 512 KiB, since the mean
  * before last and the site's own delta have to be remembered. Nothing of it survives a restart;
- * what is not known then is NaN.
+ * a value that is not known then is NaN.
  */
 #include <stdint.h>
 #include "kernels/base/arena.h"

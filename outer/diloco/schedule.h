@@ -99,8 +99,8 @@ bool schedule_discards(const struct schedule *s, float error_feedback_decay);
  * its send, but not after the fragment's next send; a round at the last step is waited for there.
  */
 int64_t schedule_apply(const struct schedule *s, unsigned fragment, uint64_t round);
-/* Rounds of a fragment that are sent, that are applied, by the end of `step`. What is between the
- * two is in flight: at most one round. */
+/* Rounds of a fragment that are sent, that are applied, by the end of `step`. The rounds between
+ * the two are in flight: at most one. */
 uint64_t schedule_sent(const struct schedule *s, unsigned fragment, int64_t step);
 uint64_t schedule_applied(const struct schedule *s, unsigned fragment, int64_t step);
 bool schedule_flying(const struct schedule *s, unsigned fragment, int64_t step, uint64_t *round);

@@ -10,14 +10,14 @@
  *   in    theta 4 and residual 4, for the delta; 4 for each slab of the outer
  *         optimizer, for its step; the site's own payload, to check that nothing was lost; the
  * aggregate out   residual' 4, for the outbox; theta 4 and each slab 4, for the digest and the
- * state file; the payload and its block codes That is 24 bytes with one slab, and what is
- * compressed anyway; never the local parameters, delta, z, the mean or what a payload decodes to.
- * Theta stays in its slot from the delta to the outer step, and from there the local parameters
- * take it (staging_keep), so it goes in once, with one fragment not at all after the first round; a
- * slot that was in a call may have to bring it once more. In addition: a round that left this site
- * out, 4 in and 4 out (the residual gets back what was sent); outer.eager, 8 in and 8 out (the
- * others' part and the start, which is durable first). Outside rounds: a look at the outer
- * parameters (train.eval_every) parks the local ones in the host's memory, 4 out and 8 in.
+ * state file; the payload and its block codes That is 24 bytes with one slab, and the compressed
+ * bytes; never the local parameters, delta, z, the mean or a decoded payload. Theta stays in its
+ * slot from the delta to the outer step, and from there the local parameters take it
+ * (staging_keep), so it goes in once, with one fragment not at all after the first round; a slot
+ * that was in a call may have to bring it once more. In addition: a round that left this site out,
+ * 4 in and 4 out (the sent values return to the residual); outer.eager, 8 in and 8 out (the others'
+ * part and the start, which is durable first). Outside rounds: a look at the outer parameters
+ * (train.eval_every) parks the local ones in the host's memory, 4 out and 8 in.
  *
  * At 55 GB/s (PCIe 5.0 x16) 24 bytes for each of 124 M parameters are 54 ms in a round of a hundred
  * steps of 0.4 s, and SHA-256 of what goes out takes twenty times that on one core: the copies of a
@@ -62,7 +62,7 @@ const float *staging_in(struct staging *s, enum staging_slot slot, const float *
 /* The same, to be changed there; in the host's memory they are copied to `to`. to NULL: NULL. */
 float *staging_take(struct staging *s, enum staging_slot slot, float *to, const float *host,
                     size_t count);
-/* What was written at `from` to the array that staging_at was asked for; waits for it. */
+/* Copies the values at `from` to the array that staging_at was asked for; waits for the copy. */
 void staging_out(struct staging *s, float *host, const float *from, size_t count);
 /* The slot holds the values of this array: until the slot is asked for otherwise, or
  * staging_forget, which the code that changes the array calls. */

@@ -161,7 +161,7 @@ static void apply_landing(struct stepper *s, const struct stepper_event *e,
             action_apply(s, u, f, s->o.mix);
 }
 
-/* ---- what is submitted ---- */
+/* ---- submissions ---- */
 
 static struct stepper_action *action_submit(struct stepper *s, struct stepper_update *u, unsigned f,
                                             uint64_t round)
@@ -353,7 +353,7 @@ static void action_move(struct stepper *s, struct stepper_update *u, int64_t ste
         action_add(u, STEPPER_TAKE, f, moved_state(s, f, step));
 }
 
-/* What was in flight at the checkpoint is sent again, from the outbox. */
+/* The round in flight at the checkpoint is sent again, from the outbox. */
 static void action_resend(struct stepper *s, const struct stepper_event *e,
                           struct stepper_update *u)
 {

@@ -112,7 +112,7 @@ void stepper_step(struct stepper *s, const struct stepper_event *e, struct stepp
 bool stepper_may_ask(const struct stepper *s, const struct stepper_event *e, unsigned fragment);
 bool stepper_asks(const struct stepper *s, const struct stepper_event *e, unsigned fragment);
 /* The executor has reaped a round (APPLY, DROP): the fragment's state now, and whether the round
- * was skipped because what was trained is damaged. Returns alpha: nothing damaged is kept. */
+ * was skipped because the local values are damaged. Returns alpha: damaged values are not kept. */
 float stepper_reaped(struct stepper *s, const struct stepper_action *a, uint64_t state,
                      bool skipped);
 /* RESUME: the states after this one, up to the newest, must be recorded. */

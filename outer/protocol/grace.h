@@ -25,7 +25,7 @@ struct grace {
 };
 
 void grace_contribution(struct grace *g, uint64_t now_ms, bool majority);
-void grace_contribution_lost(struct grace *g); /* what was counted is asked for again */
+void grace_contribution_lost(struct grace *g); /* a counted contribution is asked for again */
 void grace_sealed(struct grace *g, uint64_t now_ms);
 void grace_committed(struct grace *g); /* the next round begins */
 /* One more site has the state that the round before made; majority: of the configured sites. */

@@ -7,14 +7,14 @@
 #define MUTANT_LIST(X)                                                                             \
     X(RECEIPT_UNRECORDED, "receipt before the journal has the contribution")                       \
     X(RECEIPT_UNSYNCED, "receipt while the payload is not under its final, durable name")          \
-    X(ADDED_TWICE, "a contribution stands in the sum a second time")                               \
+    X(ADDED_TWICE, "a contribution is in the sum twice")                                           \
     X(COUNTED_UNHEARD, "a journalled contribution counts without hello in the new epoch")          \
     X(MAJORITY_OF_LIVE, "majority of the sites that are bound, not of the configured ones")        \
     X(EPOCH_KEPT, "the aggregator starts again under its old epoch")                               \
     X(SENT_UNSTORED, "a contribution is sent before it is stored")                                 \
     X(RECOMPUTED, "a contribution is recomputed after a restart instead of sent again")            \
-    X(RESIDUAL_LOST, "what was sent but not included does not come back into the residual")        \
-    X(RESIDUAL_DOUBLED, "what was included comes back into the residual too")                      \
+    X(RESIDUAL_LOST, "a contribution that is not included does not return to the residual")        \
+    X(RESIDUAL_DOUBLED, "an included contribution returns to the residual too")                    \
     X(REPLAY_NEWEST, "a restart replays with the newest state instead of the recorded one")        \
     X(COMMITTED_BLIND, "a round is settled without a look at the outbox")                          \
     X(ACCEPTED_STALE, "an acceptance is believed to be of the next round")                         \
@@ -27,22 +27,22 @@
     X(SUPERSEDED_FATAL, "a late duplicate of the site's own stream ends the site")                 \
     X(RATIO_FORGOTTEN, "a restart forgets the residual ratios of the contributions that it has")   \
     X(DELTA_NEWEST, "one-round delay: a delta is taken against the newest state")                  \
-    X(RESENT_NOT, "a restart forgets what was in flight")                                          \
+    X(RESENT_NOT, "a restart forgets the round in flight")                                         \
     X(MARK_FORGOTTEN, "a checkpoint from before its step's rounds is taken for one after them")    \
     X(POSTPONED_FORGOTTEN, "a restart takes a postponed round for one that was applied")           \
     X(OVERTAKEN, "a blocking site waits for a later round while it owes an earlier one")           \
     X(OWED_FORGOTTEN, "a postponed round is never submitted")                                      \
-    X(UPDATE_FIRST, "a restart before the update sends what was applied there once more")          \
-    X(ABORT_DROPPED, "what was sent to an aborted round does not come back into the residual")     \
+    X(UPDATE_FIRST, "a restart before the update applies the same round twice")                    \
+    X(ABORT_DROPPED, "a contribution to an aborted round does not return to the residual")         \
     X(ABORT_EARLY, "a round that an operator has closed is adopted before it is trained for")      \
-    X(CLIPPED_UNBOOKED, "what was cut off of a contribution is in no book")                        \
-    X(REENCODED_UNKEPT, "what the aggregator's own encoding of a sum lost is not kept")            \
+    X(CLIPPED_UNBOOKED, "the clipped part of a contribution is not booked")                        \
+    X(REENCODED_UNKEPT, "the residual of the aggregator's own encoding is not kept")               \
     X(UNSYNCED_CONTENTS, "a whole file gets its name without an fsync of its bytes")               \
     X(UNSYNCED_RENAMED, "a file gets its name without an fsync of the directory")                  \
     X(UNSYNCED_APPENDED, "a record is appended to the journal without fsync")                      \
     X(UNSYNCED_PART, "a payload gets its name without an fsync of its bytes")                      \
     X(UNSYNCED_ARRIVED, "a payload gets its name without an fsync of the directory")               \
-    X(UNSYNCED_MADE, "a directory is made without an fsync of the one it lies in")                 \
+    X(UNSYNCED_MADE, "a directory is made without an fsync of its parent")                         \
     X(UNSYNCED_FOUND, "a directory that is found is taken for durable")                            \
     X(UNSYNCED_FORGOTTEN, "an eager start that is not valid any more is removed without fsync")    \
     X(JOURNAL_BELIEVED, "a restart appends to the journal that it finds")                          \
@@ -110,7 +110,7 @@
     X(HALF_HALTS, "exactly half of the sites with another state stop the aggregator")              \
     X(HALF_ADOPTED, "a site adopts a quorum manifest that exactly half of the sites are in")       \
     X(HALF_SUPPLIED, "an aggregator is rebuilt from exactly half of the sites")                    \
-    X(CLIP_RUNNING, "what is clipped is measured by the running median alone")
+    X(CLIP_RUNNING, "clipping takes the running median alone as its measure")
 
 enum mutant {
     MUTANT_NONE,

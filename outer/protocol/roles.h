@@ -1,7 +1,7 @@
 #ifndef ROLES_H
 #define ROLES_H
 /* Who may call what: one table of roles and calls, asked at each call (docs/protocol.md 3.13). The
- * role stands in the certificate's URI, atoll://run/role/name. That a site calls as itself, is in
+ * role is part of the certificate's URI, atoll://run/role/name. That a site calls as itself, is in
  * the roster and not in quarantine is checked after it. Pure.
  */
 #include <stdbool.h>

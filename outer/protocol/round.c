@@ -175,7 +175,7 @@ static void update_alarm(struct round_update *u, enum round_outcome outcome, con
     u->alarm = true;
 }
 
-/* Files that are older than what was committed must not be served (docs/protocol.md 3.4). */
+/* Files that are older than the last commit must not be served (docs/protocol.md 3.4). */
 static void update_halt(struct round_update *u, const char *text)
 {
     update_alarm(u, ROUND_LOST_STATE, text);
@@ -297,8 +297,8 @@ static void step_hello(struct round *r, const struct round_event *e, struct roun
         update_answer(u, ROUND_JOIN, "further behind than what is kept");
 }
 
-/* From here on what was journalled before this start counts: its site lives in this epoch, and will
- * refuse a commit of an earlier one (docs/protocol.md 3.3, 3.4). */
+/* From here on the site's contributions that were journalled before this start count: the site is
+ * bound to this epoch, and will refuse a commit of an earlier one (docs/protocol.md 3.3, 3.4). */
 static void step_bind(struct round *r, const struct round_event *e, struct round_update *u)
 {
     struct round_site *s = &r->s[e->site];
@@ -310,7 +310,7 @@ static void step_bind(struct round *r, const struct round_event *e, struct round
     update_answer(u, ROUND_CURRENT, NULL);
 }
 
-/* Where does a contribution's round stand? True: it is the round in flight, on our parent. */
+/* Is a contribution's round the round in flight, on our parent? False: the answer says why not. */
 static bool step_round(const struct round_fragment *f, const struct round_event *e,
                        struct round_update *u)
 {

@@ -37,18 +37,18 @@ enum round_outcome { /* on the wire: never renumber */
                                                aggregator's identity, that our files are old: we
                                                halt. A bare claim is CONFLICT */
                      ROUND_FULL = 14,       /* no space: retry later */
-                     ROUND_CURRENT = 15,    /* hello, report: the site stands where we stand */
+                     ROUND_CURRENT = 15,    /* hello, report: the site has our state */
                      ROUND_JOIN = 16, /* hello without state, or of a state that is no longer kept:
                                          take the snapshot */
                      ROUND_DIVERGED = 17, /* same manifest, other state digest: the site resyncs
                                              from a snapshot */
                      ROUND_PENDING = 18,  /* poll: not committed yet */
                      ROUND_COMMIT = 19,   /* poll: manifest follows */
-                     ROUND_GONE = 20,     /* fetch: older than what is kept */
+                     ROUND_GONE = 20,     /* fetch: no longer kept */
                      ROUND_ABORTED = 21,  /* manifest: stored, and the round was aborted */
                      ROUND_STEP_BACK =
-                         22, /* hello: the site stands on a commit of an earlier epoch that our
-                                history does not have: it gives that round up (docs/protocol.md 3.4)
+                         22, /* hello: the site's newest commit is of an earlier epoch and not in
+                              * our history: it gives that round up (docs/protocol.md 3.4)
                               */
                      ROUND_SUPPLY = 23 /* hello: the aggregator has lost its directory, and the site
                                           sends what it has (docs/protocol.md 3.5) */
@@ -56,13 +56,13 @@ enum round_outcome { /* on the wire: never renumber */
 enum { ROUND_OUTCOMES = ROUND_SUPPLY + 1 };
 
 enum round_event_kind {
-    ROUND_HELLO,  /* how a site stands in one fragment: as good as a report. One per fragment, then
+    ROUND_HELLO,  /* the state of a site in one fragment: counts as a report. One per fragment, then
                      BIND */
     ROUND_BIND,   /* every HELLO was answered without a refusal: the site is bound to this epoch */
     ROUND_OFFER,  /* header of a contribution */
     ROUND_STORED, /* its payload is complete, verified, durable */
-    ROUND_RESTORED,  /* recovery: a journalled ACCEPT whose spool file verifies */
-    ROUND_LOST,      /* what was accepted of `site` is no longer stored: it is asked for again */
+    ROUND_RESTORED, /* recovery: a journalled ACCEPT whose spool file verifies */
+    ROUND_LOST, /* the accepted contribution of `site` is no longer stored: it is asked for again */
     ROUND_COMMITTED, /* the caller passed the commit point of `fragment`: state is now `round` */
     ROUND_POLL,      /* is `round` committed? */
     ROUND_FETCH,     /* may this process be served at all? */
@@ -83,8 +83,8 @@ struct round_event {
     uint64_t instance;    /* random per process: equal incarnation and other instance = a clone */
     uint64_t epoch;       /* the epoch the site is bound to; HELLO, BIND: the highest it has seen */
     uint64_t round;
-    struct digest
-        parent; /* manifest the site stands on (zero: round 0, its parent is the initial state) */
+    struct digest parent;  /* manifest of the site's newest commit (zero: round 0, its parent is the
+                              initial state) */
     struct digest state;   /* HELLO, REPORT, COMMITTED: digest of the outer state at `round` */
     struct digest payload; /* OFFER, STORED, RESTORED */
     uint64_t payload_bytes;
@@ -210,7 +210,7 @@ struct round_leave {
 struct round_leave round_leave(const struct round_masks *m, unsigned n, bool strict);
 /* The only allocation: about 100 bytes for each site and fragment. */
 enum err round_init(struct round *r, const struct round_options *o, struct arena *perm) MUST;
-/* Where a fragment stands when the process starts: its round, manifest and state digest. */
+/* The state of a fragment when the process starts: its round, manifest and state digest. */
 void round_place(struct round *r, unsigned fragment, uint64_t round, const struct digest *manifest,
                  const struct digest *state);
 /* The epoch of this start, once it is known. */

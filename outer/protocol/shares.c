@@ -82,7 +82,7 @@ bool shares_edit(struct manifest *m, const struct manifest *before, const struct
         double length = length_of(e, o);
         if (e->included && e->factor > 0)
             sum += exp(least - length);
-        /* a level that all have left is entered: else the run would stand still for ever */
+        /* a norm level that all sites have left is accepted: else the run would never continue */
         if (e->included && (e->factor > 0 || isinf(least)))
             track_add(&e->track, length);
     }
@@ -90,7 +90,8 @@ bool shares_edit(struct manifest *m, const struct manifest *before, const struct
         roll_back(m);
         return false;
     }
-    for (uint32_t i = 0; i < m->site_count; i++) { /* what is sent has the site's weight in it */
+    for (uint32_t i = 0; i < m->site_count;
+         i++) { /* a payload's values include the site's weight */
         struct manifest_entry *e = &m->sites[i];
         if (e->included && e->factor > 0)
             e->factor = (float)(exp(least - length_of(e, o)) / sum * weight / (double)e->weight);

@@ -281,7 +281,7 @@ static enum err marks_take(struct exchange *s, int64_t step)
 
 /* ---- actions of the stepper ---- */
 
-/* Training stands still from begin_ms until now; in ms. */
+/* Training waits from begin_ms until now; in ms. */
 static double idle_add(struct exchange *s, uint64_t begin_ms)
 {
     double ms = ms_since(s, begin_ms);
@@ -405,7 +405,7 @@ static double weight_of(const struct exchange *s, const struct stepper_action *a
                           .length = schedule_length(&s->o.rules.schedule, a->fragment, a->round)});
 }
 
-/* What was trained for the round is in the slot; `begin`: since when training stands still. */
+/* The local values are in the slot; `begin`: since when training waits. */
 static void submission_send(struct exchange *s, const struct exchange_now *n,
                             const struct stepper_action *a, uint64_t begin)
 {
@@ -489,7 +489,7 @@ static enum err forget_starts(struct exchange *s)
 
 /* ---- rounds by time ---- */
 
-/* What is trained from here on is for the round after those that end by `step`. Lead. */
+/* The steps from here on belong to the round after those that end by `step`. Lead. */
 static enum err interval_begin(struct exchange *s, int64_t step)
 {
     uint64_t round = schedule_sent(&s->o.rules.schedule, 0, step);
@@ -640,7 +640,7 @@ static enum err event_run(struct exchange *s, struct exchange_now *n, enum stepp
 /* ---- what the trainer calls ---- */
 
 /* A site keeps the outer states that a restart from its oldest checkpoint would repeat, and no
- * more: what is applied before that step, that checkpoint has for certain. */
+ * more: that checkpoint contains every round that was applied before its step. */
 enum err exchange_saved(struct exchange *s, int64_t oldest_step)
 {
     if (!is_lead(s))

@@ -18,8 +18,8 @@
 #include "outer/diloco/weights.h"
 #include "outer/site/site.h"
 
-/* Where the trainer stands. The exchange moves step and tokens when the run has continued without
- * this site. */
+/* The position of the trainer. The exchange moves step and tokens when the run has continued
+ * without this site. */
 struct exchange_now {
     int64_t step;    /* steps done; the same on every rank, as is tokens */
     uint64_t tokens; /* of this site so far */
@@ -43,9 +43,9 @@ struct exchange_trainer {
     enum err (*mix)(void *self, const struct fragment *f, const float *theta,
                     const struct dev_lerp *b);
     void (*mixed)(void *self); /* after the mixes of an event */
-    /* It stands at another step: n->step and n->tokens. */
+    /* The trainer is at another step now: n->step and n->tokens. */
     void (*moved)(void *self, const struct exchange_now *n);
-    /* A stop while waiting: a checkpoint of the step where it stands, unless there is one. */
+    /* A stop while waiting: a checkpoint of the present step, unless there is one. */
     enum err (*checkpoint)(void *self);
     /* The parameters that the run starts from, as a slab. Lead only. */
     enum err (*initial)(void *self, float *slab);
@@ -57,7 +57,7 @@ struct exchange_round { /* what a finished round looked like; bytes are of this 
     int64_t trained; /* steps that this site made for it */
     double weight;
     bool replayed;  /* its state was on record: nothing went over the link */
-    double seconds; /* that training stood still for it: gathered, waited, mixed */
+    double seconds; /* that training waited for it: gather, wait, mix */
     struct site_times times;
     double flight_ms;  /* from the send until the commit was adopted */
     double exposed_ms; /* of these, training waited; the rest was hidden */

@@ -348,7 +348,8 @@ static enum err fetch_bytes(struct site_slot *l, enum wire_what what, unsigned f
 {
     struct site *s = l->site;
     uint64_t start = s->env->ops->now_ms(s->env);
-    struct wire_answer a = {.outcome = ROUND_NONE}; /* after a cut it says what is here already */
+    struct wire_answer a = {.outcome =
+                                ROUND_NONE}; /* after a cut it says which bytes are here already */
     TRY(site_download_grow(l, size));
     for (;;) {
         struct wire_fetch m = {.head = site_head(l, fragment),
@@ -436,7 +437,7 @@ static void own_copy(const struct site *s, unsigned fragment, float *residual, d
         memcpy(discarded, discarded_from, n * sizeof *discarded);
 }
 
-/* State `round` as bytes. own: keeps the residual that lies in the slot; else it starts at zero.
+/* State `round` as bytes. own: keeps the residual of the slot; else it starts at zero.
  * *done false: the aggregator has committed further rounds in the meantime. */
 static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t round, bool own,
                                bool *done)
@@ -628,7 +629,7 @@ static enum err closed_ahead(struct site_slot *l, unsigned fragment, const struc
     return ERR_OK;
 }
 
-/* One question about the round we stand before; at most one state further. ahead: training may not
+/* One poll about the round in flight; at most one state further. ahead: training may not
  * have come to the round; true: the round waits for it. NULL: it has. */
 static enum err poll_round(struct site_slot *l, unsigned fragment, uint32_t hold_ms, bool *ahead)
 {
@@ -758,8 +759,8 @@ static bool round_spares(const struct site *s, unsigned fragment, uint64_t round
     return others_can(s) || s->there.round[fragment] > round;
 }
 
-/* What is stored is sent; what was accepted from this site but is no longer stored is never made a
- * second time. */
+/* A stored contribution is sent. One that was accepted from this site but is no longer stored is
+ * never encoded a second time. */
 static enum err contribution_make(struct site_slot *l, const struct site_submission *w)
 {
     struct site *s = l->site;
@@ -807,8 +808,7 @@ static enum err contribution_make(struct site_slot *l, const struct site_submiss
     return site_eager_begin(l, w);
 }
 
-/* One call further towards the end of the round that the fragment stands before; or a round given
- * up. */
+/* The next call of the fragment's round in flight; or a round given up. */
 static enum err round_advance(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
@@ -820,7 +820,7 @@ static enum err round_advance(struct site_slot *l, unsigned fragment)
     return poll_round(l, fragment, HOLD_MS, NULL); /* S6 to S9 */
 }
 
-/* The fragment was a round further, or stood on another parent. */
+/* The fragment has advanced by a round, or has another parent than before. */
 static enum err contribution_again(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
@@ -925,7 +925,7 @@ static bool run_over(struct site *s, unsigned fragment)
     return confirmed;
 }
 
-/* The answer's time lies between the two others. A call that took long says nothing exact. */
+/* The answer's time is between the two others. A long call gives no exact comparison. */
 static void clock_compare(struct site *s, uint64_t before_ms, const struct wire_answer *a)
 {
     uint64_t after_ms = s->env->ops->unix_ms(s->env);
@@ -1001,9 +1001,8 @@ enum err site_report_on(struct site_slot *l, const struct site_submission *w)
     }
 }
 
-/* What was committed here without a step of the trainer: no later report tells it, and the
- * aggregator's run
- * ends only when every site has told it of the last round. */
+/* Reports a state that was committed here without a step of the trainer. No later report would, and
+ * the run ends only when every site has reported the last round. */
 static enum err report_standing(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;

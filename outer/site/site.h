@@ -17,7 +17,7 @@
  *   id/announced.N    what aggregator N announced of its epoch, signed: shown to others of its name
  *   reported/F        digest of the last state, confirmed by the aggregator
  *   final/F           rounds that were known to be final when one was given up
- *   withdrawn/F/<round>  what was trained for a round whose contribution was withdrawn, until that
+ *   withdrawn/F/<round>  the training for a round whose contribution was withdrawn, until that
  *                     round is committed here (site_step_back.c)
  *   outbox/F/<round>  header, payload, residual', forgotten: durable before the first byte is sent
  *   eager/F/<round>   with outer.eager: the values from which this site continued when it had sent
@@ -143,8 +143,8 @@ enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round) MU
 
 /* ---- rounds ---- */
 
-/* Memory of a free slot (elements of the fragment, of the replica's device) for what was trained;
- * site_submit, on the same fragment, is next. Waits for a slot if all are at work. */
+/* Memory of a free slot (elements of the fragment, of the replica's device) for the local values;
+ * site_submit, on the same fragment, is next. Waits for a slot if all are in use. */
 enum err site_acquire(struct site *s, unsigned fragment, float **local) MUST;
 void site_submit(struct site *s, const struct site_submission *w); /* returns at once */
 /* Waits until the round of this fragment is committed here. ERR_STOPPED: asked to stop; the

@@ -246,7 +246,7 @@ enum err site_identify(struct site *s)
 
 /* ---- train.steps and its former values ---- */
 
-/* Of the same run? What was told before must be how it begins. */
+/* Of the same run? The list must begin with the one that was told before. */
 static bool steps_follow(const struct site_steps *old, const struct site_steps *new)
 {
     bool follows = old->count <= new->count && old->steps <= new->steps;
@@ -341,7 +341,7 @@ static enum err hello_heard(struct site *s, unsigned peer, const struct wire_hel
         s->there.accepted[f] = there->accepted;
         if (there->step_back)
             TRY(site_step_back_asked(s, f, &said->fragments[f]));
-        else /* what is final there is of our history too */
+        else /* rounds that are final there are of our history too */
             site_final(s, f, there->final);
         heard_of(&s->own.main->box, f, there);
         for (unsigned i = 0; i < s->inflight.slots; i++)

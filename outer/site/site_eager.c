@@ -2,8 +2,8 @@
  * continues from an outer step of its own, from the committed state t, with D~ = mean(t-1) +
  * (own(t) - own(t-1)) / M, own fresh delta and the others' of one round ago: an estimate of the
  * state that round t will make. Formed as (others(t-1) + own(t)) / (weights of both), which is the
- * same where weights are equal; own is what was sent, decoded, as the mean has it. What is not
- * known of the others (round 0, after a snapshot) counts as zero. Exact set. The committed state
+ * same where weights are equal; own is the decoded contribution, as in the mean. Others' values
+ * that are not known (round 0, after a snapshot) count as zero. Exact set. The committed state
  * knows nothing of it; a start is the base of the site's next delta, so it is made once, stored
  * before the contribution, and then only read. The paper lets the replicas' own outer states drift;
  * here each start is a step from the committed state.
@@ -103,9 +103,8 @@ enum err site_moved(struct site *s, unsigned fragment)
 
 /* ---- the start ---- */
 
-/* What this site's contribution to a round decodes to, on the grid that lies in the replica's
- * spare, to `own` (device); the slot's box is that round's then. *known false: it is not stored
- * here. */
+/* Decodes this site's contribution to a round, on the grid of the replica's `next`, to `own`
+ * (device); the slot's box is then that round's. *known false: it is not stored here. */
 static enum err own_decoded(struct site_slot *l, float *own, unsigned fragment, uint64_t round,
                             bool *known)
 {

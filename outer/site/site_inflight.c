@@ -107,8 +107,8 @@ static void slot_run(struct site_slot *l)
     enum err e = site_round_run(l, w);
     if (e == ERR_OK)
         slot_describe(l, replayed, begun_ms);
-    /* What is on record was reported before the restart, except perhaps the end: the aggregator's
-     * run ends when all have reported the last round, and this process when it is complete. */
+    /* A recorded state was reported before the restart, except perhaps the last one: the aggregator
+     * ends when all sites have reported the last round, and this process when it is complete. */
     bool reports = e == ERR_OK && (last || !replayed), after = reports && !last && l->thread;
     if (reports && !after) {
         e = site_report_on(l, w);

@@ -4,7 +4,7 @@
  * pure (outer/masks/seal_site.h); here they are stored before the aggregator hears of them.
  *
  *   id/maskkeys   pair keys (keys.h)
- *   id/maskseals  what was decided of each round (seal_site.h)
+ *   id/maskseals  the decisions of each round (seal_site.h)
  *   id/peers      identity keys of the other sites, as seen first
  *   seals/F/t     seal and signatures of a round for which this site revealed its mask: kept for
  *                 ever, so that a person can prove later what left the site (atoll privacy verify)
@@ -20,7 +20,7 @@
 #include "outer/protocol/mutant.h"
 
 enum {
-    REFUSED_MS = 2000, /* until what was refused is asked for again */
+    REFUSED_MS = 2000, /* until a refused request is repeated */
     PENDING_MS = 50    /* least time between two calls that both say pending */
 };
 static const char keys_path[] = "id/maskkeys", seals_path[] = "id/maskseals",
@@ -193,7 +193,7 @@ static enum err secret_read(struct site *s, const char *path, bool *found)
     return e == ERR_CORRUPT ? secret_lost(s, path, "damaged") : e;
 }
 
-/* Without the record of what was signed, a second seal could be signed; without the pair keys no
+/* Without the record of signed seals, a second seal could be signed; without the pair keys no
  * sum with this site loses its masks. Both files are there before the directory has begun
  * (store_begin). */
 static enum err files_read(struct site *s)
@@ -325,7 +325,7 @@ enum err site_masks_abort(struct site *s, unsigned fragment, uint64_t round)
     return a == SEAL_ok ? seals_store(s) : site_masks_err("an aborted round", a);
 }
 
-/* What is not stored is tried again, as often as something is final. */
+/* A failed write is tried again whenever a round becomes final. */
 static void keys_wiped(struct site *s, enum err e)
 {
     char quoted[512];

@@ -20,7 +20,7 @@ struct site_masks {
     struct peer *peer;           /* [room] */
     struct signer_key *identity; /* [room]: of a context */
     uint64_t final[ROUND_FRAGMENTS_MAX];
-    /* What is in memory is ahead of the file: nothing of it may leave the process. */
+    /* The memory has more than the file: none of it may leave the process. */
     bool keys_unstored, seals_unstored;
     /* Of the last exchange of public keys: */
     uint32_t looked;     /* version of the roster that this site had heard of; 0: none */
@@ -39,8 +39,8 @@ enum err site_masks_peers_write(struct site *s) MUST;
 enum err site_masks_keys_store(struct site *s) MUST;
 enum err site_masks_keys_stored(struct site *s) MUST; /* only if something is not stored yet */
 enum err site_masks_seals_stored(struct site *s, bool changed) MUST;
-/* To the aggregator, until it is answered. *done: with what was asked for; else what came instead
- * was dealt with, and the caller looks again. */
+/* To the aggregator, until it is answered. *done: with the requested answer; else another answer
+ * was handled, and the caller tries again. */
 enum err site_masks_step(struct masks_step **x, enum wire_mask_step step, unsigned fragment,
                          uint64_t round) MUST;
 enum err site_masks_call(struct site_slot *l, struct masks_step *x, bool *done) MUST;

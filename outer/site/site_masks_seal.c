@@ -12,7 +12,7 @@
 
 enum { ASKED_MS = 100, PATH_BYTES = 64 }; /* ASKED_MS: after a setup that the poll asked for */
 
-/* Is it a seal of the round that was asked about? What is kept of it is filed under that round. */
+/* Is it a seal of the requested round? Its evidence is filed under that round. */
 static enum seal_answer seal_of_round(const struct seal_context *c, const struct seal_signed *in,
                                       const struct site_announced_round *r)
 {
@@ -88,7 +88,7 @@ static size_t sealed_keys(const struct seal_context *c, const struct answered *g
     return n;
 }
 
-/* seals/F/t: evidence of what is about to leave. *kept: it was not there. */
+/* seals/F/t: evidence of bytes that are about to be sent. *kept: it was not there. */
 static enum err seal_keep(struct site_slot *l, const struct seal_context *context,
                           const struct site_announced_round *r, const struct answered *got,
                           bool *kept_now)

@@ -1,6 +1,6 @@
-/* The outbox: a site's contribution to a round is made once, stored durably, and from then on only
- * its stored bytes are sent. When the round's manifest says whether it was included, what was
- * not goes back into the residual.
+/* The outbox: a site's contribution to a round is encoded once and stored durably; from then on
+ * only its stored bytes are sent. When the round's manifest does not include it, its values return
+ * to the residual.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -263,11 +263,11 @@ struct formation { /* what a contribution is made of */
     const struct site_submission *w;
     const float *base;                            /* what the delta is taken against (host) */
     const struct site_announced_round *announced; /* with secure aggregation */
-    bool again; /* of what was withdrawn: base is the weighted delta itself, local is zero,
-                   and the eager start that the steps since began at is stored already */
+    bool again; /* of withdrawn training: base is the weighted delta itself, local is zero, and the
+                   eager start of the later steps is stored already */
 };
 struct formed {      /* of a contribution that is being made; device: see staging.h */
-    float *z;        /* in the place of what was trained */
+    float *z;        /* takes the place of the local values */
     float *residual; /* before encode the carried residual, after it residual' */
 };
 
@@ -300,7 +300,7 @@ static enum err delta_form(struct site_slot *l, const struct formation *from, fl
     return dev_sync(d);
 }
 
-/* Values that take no part in the round (train.stages): nothing is sent, and what was carried over
+/* Values that take no part in the round (train.stages): they are not sent, and their residual
  * waits. */
 static void delta_hold(struct site_slot *l, unsigned fragment, const struct formed *f)
 {
@@ -343,7 +343,7 @@ static enum err spike_check(const struct site_slot *l, const float *z, const str
         i, (double)value, CODEC_SPIKE);
 }
 
-/* Invariant I3: what is sent and what is kept are together exactly what was trained
+/* Invariant I3: the sent values plus residual' are exactly the training
  * (docs/protocol.md 4). */
 static enum err identity_check(struct site_slot *l, const struct codec *c, unsigned fragment,
                                const struct formed *made, size_t payload_bytes)
@@ -358,7 +358,7 @@ static enum err identity_check(struct site_slot *l, const struct codec *c, unsig
     return ERR_OK;
 }
 
-/* What training did in this round: z less what was carried over. */
+/* The training of this round: z minus the carried residual. */
 static enum err metrics_of_delta(struct site *s, unsigned fragment, const struct formed *f,
                                  double *delta, const float *residual)
 {
@@ -603,8 +603,8 @@ static enum err residual_give_back(struct site_slot *l, unsigned fragment)
     return dev_sync(m->dev);
 }
 
-/* What is not in the sum does not come back. It is exact where the factor is a power of two
- * (outer.clip), and booked where there is a book. */
+/* The clipped part is not in the sum and does not return. It is exact where the factor is a power
+ * of two (outer.clip), and is booked as discarded where that is recorded. */
 static enum err book_clipped(struct site_slot *l, const struct manifest *m, float factor)
 {
     struct outer_state *r = l->site->replica;
@@ -624,7 +624,7 @@ static enum err book_clipped(struct site_slot *l, const struct manifest *m, floa
     return ERR_OK;
 }
 
-/* What is carried over without a contribution: with it what was withdrawn of this round. */
+/* Carries the residual over without a contribution, and adds withdrawn training of this round. */
 static enum err residual_carry(struct site_slot *l, unsigned fragment)
 {
     struct outer_state *m = l->site->replica;
@@ -640,7 +640,7 @@ static enum err residual_carry(struct site_slot *l, unsigned fragment)
     return ERR_OK;
 }
 
-/* What was carried over and what was sent: of a state that is no more. */
+/* Books residual and contribution as discarded: they belong to a state that was rolled back. */
 static enum err book_rolled_back(struct site_slot *l, unsigned fragment, bool sent)
 {
     const struct outer_state *m = l->site->replica;

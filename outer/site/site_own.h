@@ -58,7 +58,7 @@ struct site_box { /* the one contribution in memory; its file is the truth */
  * thread, or without one the caller itself in site_complete. */
 enum site_slot_state {
     SLOT_FREE,
-    SLOT_ACQUIRED,  /* the caller fills in what was trained */
+    SLOT_ACQUIRED,  /* the caller writes the local values */
     SLOT_SUBMITTED, /* under way, the contribution perhaps not yet stored */
     SLOT_STORED,    /* under way, the contribution is durable, or is not needed */
     SLOT_FAILED,    /* before the contribution was stored: e */
@@ -75,7 +75,7 @@ struct site_slot {
     uint8_t *payload; /* of the box, in the clear */
     size_t payload_room;
     struct arena payloads; /* of payload, once outer.codec was amended to a larger one */
-    uint8_t *masked;       /* of the box, with masks: what is sent */
+    uint8_t *masked;       /* of the box, with masks: the bytes to send */
     size_t masked_room;
     struct arena masks; /* of masked */
     float *residual;    /* of the box: residual' */
@@ -170,8 +170,8 @@ struct site {
     uint64_t charged; /* the most that a submission or an adopted manifest names of this site */
     struct site_masks *masks; /* site_masks.c; NULL: off, or not yet needed */
     /* All above, the replica, the files. Held by the thread that works, and released during a call
-     * to the aggregator and in a wait: nothing shared is half changed when another slot runs, and
-     * what must outlast a call lies in the slot. */
+     * to the aggregator and in a wait: shared members are consistent when another slot runs, and
+     * values that must survive a call are in the slot. */
     struct env_mutex *mutex;
     struct site_inflight inflight;
 };
@@ -181,7 +181,7 @@ void site_index_take(struct site *s, unsigned index); /* the organ roster has le
 
 /* site.c: by the thread that carries out the slot's round, with the mutex locked.
  *
- * Round w->round of a fragment: l->local, what was trained, becomes z, then the theta from which
+ * Round w->round of a fragment: l->local, the local values, becomes z, then the theta from which
  * training continues; after an error it is neither. Afterwards replica->state[fragment].round >
  * w->round: round
  * + 1, or later after an absence. When that state is already recorded (replay after a restart)
@@ -207,7 +207,7 @@ bool site_step_back_due(const struct site *s, unsigned fragment);
 /* site_inflight.c */
 unsigned site_slot_count(const struct schedule *s, int64_t max_local_steps_offline);
 enum err site_slots_open(struct site *s, struct arena *perm) MUST;
-void site_slots_drain(struct site *s); /* until what is complete is reported */
+void site_slots_drain(struct site *s); /* until complete rounds are reported */
 void site_slots_end(struct site *s);   /* the threads; calls under way come back first */
 void site_slots_free(struct site *s);
 void site_slot_stored(struct site_slot *l);
@@ -228,9 +228,9 @@ enum err site_react(struct site_slot *l, const struct wire_answer *a) MUST;
  * back-off. */
 enum err site_called(struct site_slot *l, enum err e, bool *again) MUST;
 enum err site_sleep(struct site_slot *l, uint64_t ms) MUST; /* ERR_STOPPED */
-/* A poll said that the aggregator stands at this round of the fragment. */
+/* A poll said that this is the aggregator's round of the fragment. */
 void site_polled(struct site *s, unsigned fragment, uint64_t round);
-/* The mutex, around a call or a wait: what is shared may have changed afterwards. */
+/* The mutex, around a call or a wait: shared members may have changed afterwards. */
 void site_unlock(struct site *s);
 static inline enum err site_unlocked(struct site *s, enum err e) /* unlocks, and returns e */
 {
@@ -253,7 +253,7 @@ enum err site_memory_grow(struct arena *own, struct arena fresh, uint8_t **bytes
 /* l->download holds `size` bytes. The roster may have grown since the start: the aggregate of a
  * gathered codec grows with it. */
 enum err site_download_grow(struct site_slot *l, size_t size) MUST;
-/* l->payload holds `size` bytes; what lies in it is lost. */
+/* l->payload holds `size` bytes; its contents are lost. */
 enum err site_payload_grow(struct site_slot *l, size_t size) MUST;
 
 /* site_members.c */
@@ -291,7 +291,7 @@ enum err site_eager_drop(struct site_slot *l, unsigned fragment, uint64_t round)
 /* A slot's stored contribution whose file is damaged: written again where the slot still holds all
  * of it. ERR_CORRUPT: it does not, or the file does not say what it held. */
 enum err site_outbox_repair(struct site_slot *l) MUST;
-/* S1 to S3 once more for another parent, of what was withdrawn; l->local is lost. */
+/* S1 to S3 once more for another parent, of withdrawn training; l->local is lost. */
 enum err site_outbox_make_again(struct site_slot *l, unsigned fragment) MUST;
 const struct manifest_entry *site_own_entry(const struct site *s, const struct manifest *m);
 /* An adopted manifest: what it says of this site's privacy budget is kept in mind. */

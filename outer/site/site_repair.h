@@ -21,10 +21,10 @@ void site_scrub_counts(struct site *s, struct scrub_counts *out); /* any thread 
  */
 enum err site_step_back_asked(struct site *s, unsigned fragment,
                               const struct wire_fragment_state *shown) MUST;
-/* Durable on return: the fragment stands at the state before, and the aggregator was told. */
+/* Durable on return: the fragment has the state before, and the aggregator was told. */
 enum err site_step_back(struct site_slot *l, unsigned fragment) MUST;
-/* What was trained for a round whose contribution was withdrawn: values (host), and the rest of it
- * into *w. *found false: nothing was. */
+/* The training for a round whose contribution was withdrawn: values (host), and the rest of it into
+ * *w. *found false: none was withdrawn. */
 enum err site_withdrawn_load(struct site *s, unsigned fragment, uint64_t round, float *values,
                              struct site_submission *w, bool *found) MUST;
 bool site_withdrawn(const struct site *s, unsigned fragment, uint64_t round);

@@ -6,7 +6,7 @@
  * there is one, is withdrawn: it was made on the state given up. The training in it is stored in
  * withdrawn/F/<round>, and becomes the contribution to that round on the new parent, or goes into
  * the residual where the round is over. CURRENT is the commit point: before it the files written
- * here count for nothing, since the contribution in the outbox stands.
+ * here count for nothing, since the contribution in the outbox is still valid.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -112,7 +112,7 @@ enum err site_withdrawn_load(struct site *s, unsigned fragment, uint64_t round, 
     return e;
 }
 
-/* The contribution to the round that the fragment stands before, if there is one. */
+/* The contribution to the fragment's round in flight, if there is one. */
 static enum err contribution_withdraw(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;

@@ -1,6 +1,6 @@
 /* The aggregator has lost its directory: what this site has of the run goes to it, part by part,
- * over the link on which contributions go (docs/protocol.md 3.5). Only what all replicas share, and
- * what was heard of the aggregator: no residual, no contribution.
+ * over the link for contributions (docs/protocol.md 3.5). Only the state that all replicas share,
+ * and the aggregator's announcements: no residual, no contribution.
  */
 #include <inttypes.h>
 #include <stdio.h>

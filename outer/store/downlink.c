@@ -3,7 +3,7 @@
 #include <string.h>
 #include "outer/protocol/mutant.h"
 
-/* What is sent and what is kept are together exactly what there was. */
+/* The sent values plus the residual are exactly the sum before. */
 static enum err identity_check(struct outer_state *m, unsigned fragment, const struct codec *c,
                                const struct codec_payload *p)
 {

@@ -24,8 +24,8 @@ struct env_ops {
     enum err (*map)(struct env *w, const char *path, struct file_map *m);
     void (*unmap)(struct env *w, struct file_map *m);
     bool (*exists)(struct env *w, const char *path);
-    /* File or tree; missing is no error. What is removed may come back with a power loss; what is
-     * forgotten does not. */
+    /* File or tree; missing is no error. A removed file may come back with a power loss; a
+     * forgotten one does not. */
     enum err (*remove)(struct env *w, const char *path);
     enum err (*forget)(struct env *w, const char *path);
     enum err (*list)(struct env *w, const char *path, struct arena *a, char ***names,

@@ -203,7 +203,8 @@ static enum err record_read(struct journal *j, const uint8_t *data, size_t n,
     return first ? head_read(j, r) : ERR_OK;
 }
 
-/* No whole record lies at the end of what was read. A torn append is less than one record long. */
+/* No whole record is at the end of the bytes that were read. A torn append is less than one record
+ * long. */
 static enum err tail_read(struct journal *j, const uint8_t *at, size_t left)
 {
     bool at_once = j->size_bytes == 0 || j->size_bytes < j->whole_bytes;
@@ -245,7 +246,7 @@ static enum err copy_write(struct journal *j, const struct file_map *m)
     return ERR_OK;
 }
 
-/* Is what lies there what this process knows of it? */
+/* Are the bytes on disk those that this process knows? */
 static enum err copy_check(const struct journal *j, const struct file_map *m)
 {
     struct digest last = {0};
@@ -259,7 +260,8 @@ static enum err copy_check(const struct journal *j, const struct file_map *m)
     }
     return at == j->size_bytes && digest_equal(&last, &j->last)
                ? ERR_OK
-               : err_set(ERR_CORRUPT, "%s/%s: not what was written to it", j->env->root, j->path);
+               : err_set(ERR_CORRUPT, "%s/%s: its bytes are not those that were written",
+                         j->env->root, j->path);
 }
 
 static enum err journal_copy(struct journal *j)

@@ -1,16 +1,17 @@
 #ifndef JOURNAL_H
 #define JOURNAL_H
-/* The aggregator's memory across restarts: an append-only file of what was promised and what was
- * decided. A record is length u32 | CRC-32C u32 | sequence u64 | SHA-256 of the record before |
- * kind u8 | body little-endian; length counts the body, the CRC covers everything but itself. An
- * append is durable before it returns, and only then may its effect be seen.
+/* The aggregator's memory across restarts: an append-only file of promises and decisions. A record
+ * is length u32 | CRC-32C u32 | sequence u64 | SHA-256 of the record before | kind u8 | body
+ * little-endian; length counts the body, the CRC covers everything but itself. An append is durable
+ * before it returns, and only then may its effect be seen.
  *
  * The first record is the head: version, and how many bytes were written with it, at once. Because
  * every append was durable before the next one began, only the last record after those bytes can be
  * torn: it is cut off. Any other bad record is damage, and the reader halts.
  *
- * Bounded: when the file is longer than JOURNAL_BYTES_MAX, a commit rewrites it with what is still
- * needed; the sequence and the chain of digests continue through the rewrite. Not thread-safe.
+ * Bounded: when the file is longer than JOURNAL_BYTES_MAX, a commit rewrites it with the records
+ * that are still needed; the sequence and the chain of digests continue through the rewrite. Not
+ * thread-safe.
  */
 #include "kernels/base/digest.h"
 #include "outer/store/env.h"

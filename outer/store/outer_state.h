@@ -189,7 +189,7 @@ struct codec_call outer_state_call(const struct outer_state *m, unsigned fragmen
 enum err outer_state_ahead(struct outer_state *m, unsigned fragment, float *theta) MUST;
 /* The commit point. Writes `next` (its residual and discarded residual were put there by the
  * caller) as state round + 1 with manifest and aggregate (kept for sites that catch up), then
- * CURRENT; then `next` is the current state. aggregate NULL: it lies in its file. */
+ * CURRENT; then `next` is the current state. aggregate NULL: it is in its file. */
 enum err outer_state_commit(struct outer_state *m, unsigned fragment,
                             const struct manifest *manifest, const uint8_t *aggregate,
                             size_t aggregate_bytes) MUST;
@@ -200,7 +200,7 @@ void outer_state_follow(struct outer_state *m, unsigned fragment, const struct m
  * aggregator compresses the downlink its residual. */
 enum err outer_state_keep(struct outer_state *m, unsigned fragment, struct env *w,
                           const char *path) MUST;
-/* A state file that lies in memory, of any replica of the run. The parts are borrowed from `data`;
+/* A state file in memory, of any replica of the run. The parts are borrowed from `data`;
  * nothing is taken over. ERR_CORRUPT: its head is damaged, or it is of another fragment or other
  * settings; ERR_MISMATCH: of another version. */
 struct outer_state_file {
@@ -250,7 +250,7 @@ enum err outer_state_manifest_newest(struct outer_state *m, unsigned fragment,
 enum err outer_state_aggregate(struct outer_state *m, unsigned fragment, uint64_t round,
                                struct file_map *map) MUST;
 /* Manifest and aggregate of a round before the present state, or of the one that made it: from
- * another replica of the run, for sites that catch up, or because what was there is damaged. The
+ * another replica of the run, for sites that catch up, or in place of damaged files. The
  * caller has verified them. */
 enum err outer_state_manifest_put(struct outer_state *m, const struct manifest *manifest) MUST;
 enum err outer_state_aggregate_again(struct outer_state *m, const struct manifest *manifest,

@@ -86,7 +86,7 @@ enum err outer_state_keep(struct outer_state *m, unsigned fragment, struct env *
     return state_write_to(w, path, &shared, fragment, outer_state_elements(m, fragment));
 }
 
-/* What was set otherwise when an intact state file was made; NULL: nothing. */
+/* The setting that differed when an intact state file was made; NULL: none. */
 static const char *made_with(const struct state_head *made, const struct state_head *ours)
 {
     return made->elements != ours->elements ? "another model, outer.fragments or outer.partition"

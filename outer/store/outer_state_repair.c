@@ -1,4 +1,4 @@
-/* Loads the state that CURRENT names, and rebuilds what is damaged. */
+/* Loads the state that CURRENT names, and rebuilds damaged states. */
 #include "outer/store/outer_state_own.h"
 #include <inttypes.h>
 #include <string.h>
@@ -228,7 +228,6 @@ enum err outer_state_step_back(struct outer_state *m, unsigned fragment)
         return outer_state_damaged(m, path);
     TRY(outer_state_next_pass(m, fragment)); /* == COMMIT POINT == */
     outer_state_switch(m, fragment);
-    enum err e =
-        outer_state_drop(m, fragment, round, ""); /* what is left is replaced by the next commit */
+    enum err e = outer_state_drop(m, fragment, round, ""); /* the next commit replaces the rest */
     return e == ERR_FULL || e == ERR_MEMORY ? ERR_OK : e;
 }

@@ -443,8 +443,8 @@ void outer_state_next_name(struct outer_state *m, const struct manifest *manifes
     m->next.residual_ratio = manifest_residual_ratio(manifest);
 }
 
-/* `next`, complete, becomes durable. aggregate NULL: from a snapshot, there is none; or it lies
- * there already. */
+/* `next`, complete, becomes durable. aggregate NULL: there is none (from a snapshot), or its file
+ * is complete already. */
 static enum err next_store(struct outer_state *m, unsigned fragment,
                            const struct manifest *manifest, const uint8_t *aggregate,
                            size_t aggregate_bytes)

@@ -94,7 +94,7 @@ static enum err input_open(struct scrub_input *in, struct scrub *s, const char *
     return ERR_OK;
 }
 
-/* What was read for the scrub alone is not worth a place in the page cache. */
+/* Bytes that only the scrub reads need not stay in the page cache. */
 static void input_close(struct scrub_input *in)
 {
     struct disk *d = in->s->env->disk;

@@ -30,8 +30,8 @@ struct scrub_file { /* a damaged one */
  * message says why; `advice` is then what a person can do. */
 typedef enum err scrub_repair(void *self, const struct scrub_file *f);
 struct scrub_row {
-    const char *pattern; /* path; a component # is a number; one that ends in *
-                            begins with what is before it */
+    const char
+        *pattern; /* path; a component # is a number; one that ends in * matches by its beginning */
     enum scrub_check check;
     scrub_repair *repair; /* NULL: nothing here can */
     const char *advice;   /* of the alarm */

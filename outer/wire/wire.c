@@ -546,7 +546,7 @@ static enum err mask_step_in(enum wire_mask_step *out, uint32_t in)
 
 static enum err mask_decode(void *message, const void *unpacked, struct arena *a)
 {
-    (void)a; /* the body lies in it */
+    (void)a; /* the body is in the arena */
     struct wire_mask *m = message;
     const Atoll__MaskRequest *p = unpacked;
     if (p->body.len > WIRE_MASK_REQUEST_MAX)

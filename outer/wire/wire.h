@@ -95,8 +95,9 @@ enum wire_supply { /* parts of what a site has, for an aggregator that is rebuil
                    WIRE_SUPPLY_SEEN = 5,      /* the file id/site; the site's last part */
                    WIRE_SUPPLY_LAST = WIRE_SUPPLY_SEEN
 };
-struct wire_pace {              /* of a site, between two contributions to fragment 0 */
-    double trained_s, waited_s; /* in steps; training stood still. 0 in steps: not known */
+struct wire_pace { /* of a site, between two contributions to fragment 0 */
+    double trained_s,
+        waited_s; /* trained_s in steps; waited_s while training waited. trained_s 0: not known */
     double exchange_s; /* mean of the rounds adopted in it: from their submission until then */
 };
 struct wire_contribution { /* header of a contribution; the payload follows in chunks */
@@ -253,7 +254,7 @@ enum wire_kind {
  * (assertion). */
 enum err wire_encode(enum wire_kind kind, const void *message, struct arena *a, uint8_t **data,
                      size_t *size_bytes) MUST;
-/* ERR_PROTO: malformed or over a limit. Borrowed members of the struct (config) lie in the arena,
+/* ERR_PROTO: malformed or over a limit. Borrowed members of the struct (config) are in the arena,
  * which the caller caps. */
 enum err wire_decode(enum wire_kind kind, void *message, const uint8_t *data, size_t size_bytes,
                      struct arena *a) MUST;
@@ -264,7 +265,7 @@ size_t wire_largest(enum wire_kind kind);
 size_t wire_chunk_header(uint8_t out[WIRE_CHUNK_HEADER_MAX], const struct wire_chunk *c);
 /* Reads the header at the start of a message of message_bytes. `head` holds the first head_bytes
  * (the whole message, or at least WIRE_CHUNK_HEADER_MAX). Checks: the header's form; the data ends
- * with the message, has at most WIRE_CHUNK_BYTES and lies inside total. */
+ * with the message, has at most WIRE_CHUNK_BYTES and is inside total. */
 enum err wire_chunk_parse(struct wire_chunk *c, const uint8_t *head, size_t head_bytes,
                           size_t message_bytes, size_t *data_at) MUST;
 
