@@ -44,40 +44,6 @@ static void hold(struct link_line_hub *h, struct link_line_held *p, unsigned fra
         p->next->from = p->from;
 }
 
-static void nothing_hello(void *self, void *site, const struct wire_hello *m,
-                          const struct wire_hello_answer *a)
-{
-    (void)self, (void)site, (void)m, (void)a;
-}
-
-static void nothing_offered(void *self, void *site, const struct wire_contribution *m,
-                            const uint8_t *payload)
-{
-    (void)self, (void)site, (void)m, (void)payload;
-}
-
-static void nothing_answered(void *self, void *site, const struct wire_contribution *m,
-                             const struct wire_answer *a)
-{
-    (void)self, (void)site, (void)m, (void)a;
-}
-
-static void nothing_fetching(void *self, void *site, const struct wire_fetch *m)
-{
-    (void)self, (void)site, (void)m;
-}
-
-static void nothing_masking(void *self, void *site, const struct wire_mask *m)
-{
-    (void)self, (void)site, (void)m;
-}
-
-static void nothing_masked(void *self, void *site, const struct wire_mask *m,
-                           const struct wire_mask_answer *a)
-{
-    (void)self, (void)site, (void)m, (void)a;
-}
-
 void link_line_hub_open(struct link_line_hub *h, struct link_sim_server *s, const size_t *elements,
                         const struct schedule *schedule, const struct exchange_cost *outer,
                         double bps)
@@ -88,15 +54,8 @@ void link_line_hub_open(struct link_line_hub *h, struct link_sim_server *s, cons
                                 .outer = outer,
                                 .in.bps = bps,
                                 .out.bps = bps};
-    h->watch = (struct link_sim_watch){.self = h,
-                                       .hello = nothing_hello,
-                                       .offered = nothing_offered,
-                                       .answered = nothing_answered,
-                                       .fetching = nothing_fetching,
-                                       .masking = nothing_masking,
-                                       .masked = nothing_masked,
-                                       .worked = worked};
-    s->watch = &h->watch;
+    s->worked = worked;
+    s->watcher = h;
 }
 
 /* ---- time ---- */

@@ -21,8 +21,7 @@ struct link_line_pipe { /* one direction of a line that many share evenly, as TC
 };
 struct link_line_hub { /* the aggregator's end */
     struct link_sim_server *server;
-    struct link_sim_watch watch; /* the server's */
-    const size_t *elements;      /* [fragments], of the real model */
+    const size_t *elements; /* [fragments], of the real model */
     const struct schedule *schedule;
     const struct exchange_cost *outer;
     double free_s;                       /* when it has committed all it was given */

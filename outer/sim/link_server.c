@@ -32,7 +32,7 @@ static void stages_run(struct link_sim_server *s)
     s->committing = false;
     do {
         s->wake_ms = s->service.work(s->service.self, &s->stopped);
-        s->watch->worked(s->watch->self);
+        s->worked(s->watcher);
         sim_kick(c, s);
         if (s->committing || sim_chance(c, 0.3))
             sim_sleep(c, c->now_ms + sim_below(c, STAGE_MS), NULL);
@@ -61,7 +61,7 @@ void link_sim_work(struct link_sim_server *s)
     }
     if (link_sim_serving(s, s->generation))
         s->wake_ms = link_service_work(&s->service, &s->stopped);
-    s->watch->worked(s->watch->self);
+    s->worked(s->watcher);
     sim_kick(s->clock, s);
     sim_kick(s->clock, s->env);
 }

@@ -8,21 +8,6 @@
 #include "outer/sim/clock_sim.h"
 #include "outer/sim/env_sim.h"
 
-struct link_sim_watch { /* what the checks want to see; all members set. site: its watch_self */
-    void *self;
-    void (*hello)(void *self, void *site, const struct wire_hello *m,
-                  const struct wire_hello_answer *a);
-    void (*offered)(void *self, void *site, const struct wire_contribution *m,
-                    const uint8_t *payload);
-    void (*answered)(void *self, void *site, const struct wire_contribution *m,
-                     const struct wire_answer *a);
-    void (*fetching)(void *self, void *site, const struct wire_fetch *m);
-    /* A step of secure aggregation: as the site sends it, and with the aggregator's answer. */
-    void (*masking)(void *self, void *site, const struct wire_mask *m);
-    void (*masked)(void *self, void *site, const struct wire_mask *m,
-                   const struct wire_mask_answer *a);
-    void (*worked)(void *self); /* after every work() */
-};
 struct link_sim_server {
     struct clock_sim *clock;
     struct env_sim *env; /* the aggregator's: dead means down */
@@ -30,7 +15,8 @@ struct link_sim_server {
     bool up, stopped;
     uint64_t generation; /* one more for each process */
     uint64_t up_ms, wake_ms;
-    const struct link_sim_watch *watch;
+    void (*worked)(void *watcher); /* after every work() */
+    void *watcher;
     uint64_t calls;
     bool beside;     /* the process's own task commits, and calls come meanwhile */
     uint64_t amidst; /* calls that came while a commit was in flight */

@@ -11,6 +11,11 @@ enum {
     VERIFY_MS = 200
 };
 
+static const struct link_sim_watch *watch_of(const struct link_sim_server *s)
+{
+    return s->watcher;
+}
+
 /* ---- one message ---- */
 
 static void pause_ms(struct link_sim *l, uint64_t ms)
@@ -141,7 +146,7 @@ static void mask_again(struct link_sim_server *s, const struct again *a)
     struct wire_mask_answer *answer = malloc(sizeof *answer);
     ASSERT(answer);
     link_service_mask(&s->service, a->peer, &a->m.mask, answer);
-    s->watch->masked(s->watch->self, a->site, &a->m.mask, answer);
+    watch_of(s)->masked(watch_of(s)->self, a->site, &a->m.mask, answer);
     free(answer);
 }
 
@@ -155,7 +160,7 @@ static void again_run(void *self)
     if (link_sim_serving(s, a->generation)) {
         if (a->kind == AGAIN_HELLO) {
             s->service.hello(s->service.self, a->peer, &a->m.hello, &hello);
-            s->watch->hello(s->watch->self, a->site, &a->m.hello, &hello);
+            watch_of(s)->hello(watch_of(s)->self, a->site, &a->m.hello, &hello);
         } else if (a->kind == AGAIN_REPORT) {
             s->service.report(s->service.self, a->peer, &a->m.report, &answer);
         } else if (a->kind == AGAIN_MASK) {
@@ -217,7 +222,7 @@ static enum err call_hello(struct link_sim *l, const struct wire_hello *m,
         sim_start(s->clock, again_run, a);
     }
     s->service.hello(s->service.self, l->peer, m, answer);
-    s->watch->hello(s->watch->self, l->env->watch_self, m, answer);
+    watch_of(s)->hello(watch_of(s)->self, l->env->watch_self, m, answer);
     return back(l, generation);
 }
 
@@ -286,7 +291,7 @@ static enum err call_contribute(struct link_sim *l, const struct wire_contributi
     struct link_sim_server *s = l->server;
     uint64_t generation;
     void *upload;
-    s->watch->offered(s->watch->self, l->env->watch_self, m, payload);
+    watch_of(s)->offered(watch_of(s)->self, l->env->watch_self, m, payload);
     TRY(there(l, &generation));
     bool announced = m->payload_bytes > MESSAGE_MAX; /* a lie: there are no such bytes */
     struct again *a = announced ? NULL : again(l, AGAIN_CONTRIBUTE, generation);
@@ -301,7 +306,7 @@ static enum err call_contribute(struct link_sim *l, const struct wire_contributi
     if (answer->outcome == ROUND_RESUME && upload)
         TRY(stream(l, m, payload, generation, upload, answer));
     if (link_sim_serving(s, generation))
-        s->watch->answered(s->watch->self, l->env->watch_self, m, answer);
+        watch_of(s)->answered(watch_of(s)->self, l->env->watch_self, m, answer);
     return back(l, generation);
 }
 
@@ -318,7 +323,7 @@ static void poll_masked(struct link_sim *l, const struct wire_poll *m,
     ASSERT(told);
     told->body_bytes = answer->body_bytes;
     memcpy(told->body, answer->body, answer->body_bytes);
-    s->watch->masked(s->watch->self, l->env->watch_self, &step, told);
+    watch_of(s)->masked(watch_of(s)->self, l->env->watch_self, &step, told);
     free(told);
 }
 
@@ -348,7 +353,7 @@ static enum err download(struct link_sim *l, struct wire_fetch *m, uint8_t *out,
     struct link_content c;
     uint64_t generation;
     TRY(there(l, &generation));
-    s->watch->fetching(s->watch->self, l->env->watch_self, m);
+    watch_of(s)->fetching(watch_of(s)->self, l->env->watch_self, m);
     s->service.fetch(s->service.self, l->peer, m, &c, answer);
     if (answer->outcome != ROUND_NONE)
         return back(l, generation);
@@ -419,7 +424,7 @@ static enum err call_mask(struct link_sim *l, const struct wire_mask *m,
 {
     struct link_sim_server *s = l->server;
     uint64_t generation;
-    s->watch->masking(s->watch->self, l->env->watch_self, m);
+    watch_of(s)->masking(watch_of(s)->self, l->env->watch_self, m);
     TRY(there(l, &generation));
     struct again *a = m->body_bytes ? again(l, AGAIN_MASK, generation) : NULL;
     if (a) {
@@ -430,7 +435,7 @@ static enum err call_mask(struct link_sim *l, const struct wire_mask *m,
         sim_start(s->clock, again_run, a);
     }
     link_service_mask(&s->service, l->peer, m, answer);
-    s->watch->masked(s->watch->self, l->env->watch_self, m, answer);
+    watch_of(s)->masked(watch_of(s)->self, l->env->watch_self, m, answer);
     return back(l, generation);
 }
 

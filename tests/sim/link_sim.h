@@ -19,6 +19,20 @@ struct link_sim_faults {
     uint64_t delay_ms;                    /* up to this, each way and chunk */
     uint64_t part_from_ms, part_until_ms; /* partitioned */
 };
+struct link_sim_watch { /* what the checks want to see, a server's watcher; site: its watch_self */
+    void *self;
+    void (*hello)(void *self, void *site, const struct wire_hello *m,
+                  const struct wire_hello_answer *a);
+    void (*offered)(void *self, void *site, const struct wire_contribution *m,
+                    const uint8_t *payload);
+    void (*answered)(void *self, void *site, const struct wire_contribution *m,
+                     const struct wire_answer *a);
+    void (*fetching)(void *self, void *site, const struct wire_fetch *m);
+    /* A step of secure aggregation: as the site sends it, and with the aggregator's answer. */
+    void (*masking)(void *self, void *site, const struct wire_mask *m);
+    void (*masked)(void *self, void *site, const struct wire_mask *m,
+                   const struct wire_mask_answer *a);
+};
 struct link_sim {
     struct link link; /* first */
     struct link_sim_server *const *route;

@@ -740,11 +740,8 @@ void sim_aggregator_make(struct sim *s, unsigned index)
     a->rot.seals =
         s->o.masked && rng_below(s->o.seed, RNG_TEST, 303, 2) && !(s->o.leaning.journal > 0);
     a->env.watch_self = a;
-    a->server = (struct link_sim_server){.clock = &s->clock,
-                                         .env = &a->env,
-                                         .watch = &a->watch,
-                                         .beside = s->o.beside,
-                                         .wake_ms = UINT64_MAX};
+    a->server = (struct link_sim_server){
+        .clock = &s->clock, .env = &a->env, .beside = s->o.beside, .wake_ms = UINT64_MAX};
     sim_watch(a);
 }
 

@@ -852,9 +852,9 @@ static void commit_seen(struct sim_aggregator *a, unsigned f)
     s->progress_ms = s->clock.now_ms;
 }
 
-static void saw_work(void *self)
+static void saw_work(void *watcher)
 {
-    struct sim_aggregator *a = self;
+    struct sim_aggregator *a = ((struct link_sim_watch *)watcher)->self;
     struct sim *s = a->sim;
     for (unsigned f = 0; a->server.up && f < s->o.fragments; f++)
         while (a->committed[f] < a->replica.state[f].round && !s->clock.halted)
@@ -884,8 +884,9 @@ void sim_watch(struct sim_aggregator *a)
                                        .answered = saw_answered,
                                        .fetching = saw_fetching,
                                        .masking = sim_masks_masking,
-                                       .masked = sim_masks_masked,
-                                       .worked = saw_work};
+                                       .masked = sim_masks_masked};
+    a->server.worked = saw_work;
+    a->server.watcher = &a->watch;
 }
 
 /* ---- the end ---- */
