@@ -1,7 +1,7 @@
 #ifndef DISK_H
 #define DISK_H
 /* The calls of the operating system that make files durable (durable.h): the real ones
- * (disk_posix.c), and simulated ones that keep page cache and medium apart (outer/sim/disk_sim.h).
+ * (disk_posix.c), and simulated ones that keep page cache and medium apart (tests/sim/disk_sim.h).
  * Results are those of the calls: 0, a descriptor or a count, or -1 with errno; nothing is retried
  * and nothing is added here.
  */

@@ -1,23 +1,15 @@
 #include "outer/sim/env_sim.h"
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/rng.h"
 #include "outer/store/env_files.h"
 
-enum { START_OPERATIONS = 8 }; /* from a new journal to the epoch in it */
-static const char root[] = "sim", KEYS_PATH[] = "id/maskkeys";
+const char env_sim_root[] = "sim";
 
 static struct env_sim *sim(struct env *w)
 {
     return (struct env_sim *)w;
-}
-
-static void died(void *self)
-{
-    struct env_sim *s = self;
-    s->stop = 1;
 }
 
 static uint64_t sim_now_ms(struct env *w)
@@ -32,8 +24,7 @@ static uint64_t sim_unix_ms(struct env *w)
 
 static void sim_sleep_ms(struct env *w, uint64_t ms)
 {
-    if (!sim(w)->disk.dead)
-        sim_sleep(sim(w)->clock, sim(w)->clock->now_ms + ms, w);
+    sim_sleep(sim(w)->clock, sim(w)->clock->now_ms + ms, w);
 }
 
 static void sim_random(struct env *w, void *out, size_t n)
@@ -43,43 +34,12 @@ static void sim_random(struct env *w, void *out, size_t n)
         to[i] = (uint8_t)rng_u32(sim(w)->random_seed, RNG_SIM, sim(w)->random_drawn++);
 }
 
-static void full_path(char out[PATH_MAX], const char *path)
-{
-    size_t name = strlen(path);
-    ASSERT(sizeof root + name < PATH_MAX);
-    memcpy(out, root, sizeof root - 1);
-    out[sizeof root - 1] = '/';
-    memcpy(out + sizeof root, path, name + 1);
-}
-
 static enum err sim_write(struct env *w, const char *path, const struct file_part *parts, size_t n)
 {
-    struct env_sim *s = sim(w);
-    char full[PATH_MAX];
-    size_t size;
-    full_path(full, path);
-    if (s->disk.faults && s->disk.faults->keys_full > 0 && !strcmp(path, KEYS_PATH) &&
-        !s->disk.dead &&
-        sim_strikes(s->clock, s->disk.faults->keys_full, "no space for the keys", s->name))
-        return err_set(ERR_FULL, "%s: no space", full);
-    uint64_t before = disk_sim_inode(&s->disk, full);
-    enum err e = env_files_write(w, path, parts, n);
-    bool begins = s->disk.faults && s->disk.faults->power > 0 && !strncmp(path, "eager/", 6);
-    if (begins && sim_strikes(s->clock, 0.4, "it will end after an eager start", s->name))
-        s->disk.ends_at = s->disk.operations + 1 + sim_below(s->clock, START_OPERATIONS);
-    if (s->ends_in_start && !strcmp(path, "journal")) {
-        s->ends_in_start = false;
-        s->disk.ends_at = s->disk.operations + 1 + sim_below(s->clock, START_OPERATIONS);
-    }
-    uint64_t after = disk_sim_inode(&s->disk, full);
-    if (s->wrote && after && after != before) {
-        const uint8_t *data = disk_sim_look(&s->disk, full, &size);
-        unsigned process = s->clock->process;
-        s->clock->process = 0;
-        s->wrote(s->watch_self, s, path, data, size);
-        s->clock->process = process;
-    }
-    return e;
+    TRY(env_files_write(w, path, parts, n));
+    if (sim(w)->wrote)
+        sim(w)->wrote(sim(w)->watch_self, path);
+    return ERR_OK;
 }
 
 static enum err map_at(struct disk *d, int fd, const char *path, size_t size, struct file_map *m)
@@ -97,14 +57,11 @@ static enum err map_at(struct disk *d, int fd, const char *path, size_t size, st
 /* A copy, so that reading past the end or after unmap shows under a sanitizer. */
 static enum err sim_map(struct env *w, const char *path, struct file_map *m)
 {
-    struct env_sim *s = sim(w);
     char full[PATH_MAX];
     size_t size;
     int fd;
     *m = (struct file_map){0};
-    if (s->mapping)
-        s->mapping(s->watch_self, path);
-    full_path(full, path);
+    TRY(env_files_path(w, full, path));
     TRY(durable_open(w->disk, full, &fd, &size));
     enum err e = map_at(w->disk, fd, full, size, m);
     w->disk->ops->close(w->disk, fd);
@@ -118,10 +75,10 @@ static void sim_unmap(struct env *w, struct file_map *m)
     *m = (struct file_map){NULL, 0};
 }
 
-/* Each directory of the simulation has one process at a time. */
 static enum err sim_owned(struct env *w)
 {
-    return sim(w)->disk.dead ? err_set(ERR_IO, "%s: dead", sim(w)->name) : ERR_OK;
+    (void)w;
+    return ERR_OK;
 }
 
 /* ---- threads ---- */
@@ -208,7 +165,7 @@ static void sim_signal(struct env *w, struct env_mutex *g)
     sim_kick(sim(w)->clock, &g->woken);
 }
 
-static const struct env_ops ops = {
+const struct env_ops env_sim_ops = {
     .now_ms = sim_now_ms,
     .unix_ms = sim_unix_ms,
     .sleep_ms = sim_sleep_ms,
@@ -236,17 +193,15 @@ static const struct env_ops ops = {
     .signal = sim_signal,
 };
 
-void env_sim_open(struct env_sim *w, struct clock_sim *c, const char *name, uint64_t seed)
+void env_sim_open(struct env_sim *w, struct clock_sim *c, struct disk *d, uint64_t seed)
 {
-    *w = (struct env_sim){.clock = c, .name = name, .random_seed = seed, .threads = arena_make(0)};
-    disk_sim_open(&w->disk, c, name, root);
-    w->disk.died = died;
-    w->disk.died_self = w;
-    w->env = (struct env){&ops, root, &w->disk.disk};
+    *w = (struct env_sim){.env = {&env_sim_ops, env_sim_root, d},
+                          .clock = c,
+                          .random_seed = seed,
+                          .threads = arena_make(0)};
 }
 
 void env_sim_close(struct env_sim *w)
 {
-    disk_sim_close(&w->disk);
     arena_free(&w->threads);
 }

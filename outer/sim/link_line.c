@@ -177,7 +177,7 @@ static enum err back(struct link_line *l)
 {
     l->hub->calls++;
     half_trip(l);
-    return l->end->env->disk.dead || !l->hub->server->up ? down() : ERR_OK;
+    return !l->hub->server->up ? down() : ERR_OK;
 }
 
 /* After a call that changes something the aggregator works. */
@@ -190,7 +190,7 @@ static enum err work(struct link_line *l)
 static enum err there(struct link_line *l)
 {
     half_trip(l);
-    return l->end->env->disk.dead || !l->hub->server->up ? down() : ERR_OK;
+    return !l->hub->server->up ? down() : ERR_OK;
 }
 
 /* ---- the calls ---- */

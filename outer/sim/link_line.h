@@ -7,6 +7,7 @@
  * travel are those of a small stand-in for the model; times and counters are of the real fragments'
  * sizes. Beside link_server.h, which it calls; one thread, the clock's.
  */
+#include "outer/sim/env_sim.h"
 #include "outer/sim/link_server.h"
 #include "outer/diloco/schedule.h"
 #include "outer/link/line.h"

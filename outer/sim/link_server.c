@@ -21,7 +21,7 @@ void link_sim_down(struct link_sim_server *s)
 
 bool link_sim_serving(const struct link_sim_server *s, uint64_t generation)
 {
-    return s->up && !s->stopped && !s->env->disk.dead && s->generation == generation;
+    return s->up && !s->stopped && !*s->dead && s->generation == generation;
 }
 
 /* As server_work_main: work() under the lock, commit() without it. Only this task ends the process,
@@ -36,10 +36,10 @@ static void stages_run(struct link_sim_server *s)
         sim_kick(c, s);
         if (s->committing || sim_chance(c, 0.3))
             sim_sleep(c, c->now_ms + sim_below(c, STAGE_MS), NULL);
-        s->committing = !s->env->disk.dead && s->service.commit(s->service.self);
+        s->committing = !*s->dead && s->service.commit(s->service.self);
         if (s->committing)
             sim_sleep(c, c->now_ms + sim_below(c, STAGE_MS), NULL);
-    } while (s->committing && !s->env->disk.dead);
+    } while (s->committing && !*s->dead);
 }
 
 void link_sim_run(struct link_sim_server *s)
@@ -56,12 +56,12 @@ void link_sim_work(struct link_sim_server *s)
     if (s->beside && link_sim_serving(s, s->generation)) {
         s->amidst += s->committing;
         s->wake_ms = s->clock->now_ms;
-        sim_kick(s->clock, s->env);
+        sim_kick(s->clock, s->task);
         return;
     }
     if (link_sim_serving(s, s->generation))
         s->wake_ms = link_service_work(&s->service, &s->stopped);
     s->worked(s->watcher);
     sim_kick(s->clock, s);
-    sim_kick(s->clock, s->env);
+    sim_kick(s->clock, s->task);
 }

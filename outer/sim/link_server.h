@@ -6,11 +6,11 @@
  */
 #include "outer/link/link.h"
 #include "outer/sim/clock_sim.h"
-#include "outer/sim/env_sim.h"
 
 struct link_sim_server {
     struct clock_sim *clock;
-    struct env_sim *env; /* the aggregator's: dead means down */
+    void *task;       /* what the aggregator's process waits on (sim_kick) */
+    const bool *dead; /* that process: it answers no more */
     struct link_service service;
     bool up, stopped;
     uint64_t generation; /* one more for each process */

@@ -6,6 +6,7 @@
 #include "kernels/base/clock.h"
 #include "outer/aggregator/aggregator.h"
 #include "outer/diloco/stepper.h"
+#include "outer/sim/disk_memory.h"
 #include "outer/sim/link_line.h"
 #include "outer/link/link_many.h"
 #include "outer/config/amend.h"
@@ -14,6 +15,7 @@
 
 enum { CENTURY_MS_SHIFT = 42 }; /* 2^42 ms are 139 years: nothing waits longer */
 static const char run_name[] = "sim";
+static const bool never; /* processes do not end here */
 
 struct simulate_run;
 struct node { /* a site */
@@ -21,6 +23,7 @@ struct node { /* a site */
     const struct simulate_site *as;
     struct simulate_site_result *r;
     unsigned index;
+    struct disk_memory disk;
     struct env_sim env;
     struct link_line_end end;
     struct link_line *line; /* [aggregators] */
@@ -44,7 +47,8 @@ struct aggregator_node { /* an aggregator */
     unsigned index;
     struct link_sim_server server;
     struct link_line_hub hub;
-    struct env_sim disk;
+    struct disk_memory disk;
+    struct env_sim env;
 };
 struct simulate_run {
     const struct simulate_options *o;
@@ -276,13 +280,11 @@ static enum err site_run(struct node *n)
 }
 
 /* The two files whose durability ends a site's two pieces of work take the time of the work. */
-static void write_takes_time(void *self, struct env_sim *w, const char *path, const uint8_t *data,
-                             size_t size_bytes)
+static void write_takes_time(void *self, const char *path)
 {
     struct node *n = self;
     bool outbox = !strncmp(path, "outbox/", 7), fragment = !strncmp(path, "frag/", 5);
     char *end;
-    (void)w, (void)data, (void)size_bytes;
     if (!n->started || (!outbox && !fragment))
         return;
     unsigned long f = strtoul(path + (outbox ? 7 : 5), &end, 10);
@@ -340,7 +342,7 @@ static void site_task(void *self)
     site_close(n->site);
     s->left--;
     for (unsigned k = 0; k < s->aggregators; k++)
-        sim_kick(&s->clock, &s->aggregator[k].disk);
+        sim_kick(&s->clock, &s->aggregator[k].env);
 }
 
 /* ---- an aggregator ---- */
@@ -374,15 +376,15 @@ static enum err aggregator_run(struct aggregator_node *k, struct outer_state *m,
         .tell = {.committed = link_line_committed, .self = &k->hub},
         .place = {.index = k->index, .count = s->aggregators}};
     struct aggregator *a;
-    TRY(outer_state_open(m, &k->disk.env, s->cpu, &mo, arena));
+    TRY(outer_state_open(m, &k->env.env, s->cpu, &mo, arena));
     TRY(outer_state_begin(m, s->initial));
     TRY(roster_at_aggregator(&ao.organs.at[ao.organs.count++], arena));
     TRY(amend_at_aggregator(&ao.organs.at[ao.organs.count++], s->o->settings, arena));
-    TRY(aggregator_open(&a, &k->disk.env, m, &ao, arena));
+    TRY(aggregator_open(&a, &k->env.env, m, &ao, arena));
     TRY(operate(k, a));
     link_sim_up(&k->server, aggregator_service(a));
     while (s->left && !k->server.stopped) {
-        sim_sleep(&s->clock, k->server.wake_ms, &k->disk);
+        sim_sleep(&s->clock, k->server.wake_ms, &k->env);
         if (k->server.wake_ms <= s->clock.now_ms)
             link_sim_work(&k->server);
     }
@@ -445,9 +447,10 @@ static enum err aggregators_make(struct simulate_run *s, struct arena *a)
         struct aggregator_node *k = &s->aggregator[i];
         k->run = s;
         k->index = i;
-        env_sim_open(&k->disk, &s->clock, "aggregator", s->o->seed ^ (uint64_t)i << 32);
-        k->server =
-            (struct link_sim_server){.clock = &s->clock, .env = &k->disk, .wake_ms = UINT64_MAX};
+        disk_memory_open(&k->disk, env_sim_root);
+        env_sim_open(&k->env, &s->clock, &k->disk.disk, s->o->seed ^ (uint64_t)i << 32);
+        k->server = (struct link_sim_server){
+            .clock = &s->clock, .task = &k->env, .dead = &never, .wake_ms = UINT64_MAX};
         link_line_hub_open(&k->hub, &k->server, s->elements, &s->schedule, &s->o->outer,
                            s->o->aggregator_bps);
     }
@@ -470,7 +473,8 @@ static enum err run_make(struct simulate_run *s, struct arena *a)
         n->as = &o->sites[i];
         n->r = &s->r->site[i];
         n->index = i;
-        env_sim_open(&n->env, &s->clock, o->sites[i].name, o->seed + 1 + i);
+        disk_memory_open(&n->disk, env_sim_root);
+        env_sim_open(&n->env, &s->clock, &n->disk.disk, o->seed + 1 + i);
         n->env.wrote = write_takes_time;
         n->env.watch_self = n;
         n->end = (struct link_line_end){.env = &n->env, .plan = o->sites[i].link};
@@ -489,16 +493,20 @@ static void run_unmake(struct simulate_run *s)
 {
     clock_sim_close(&s->clock);
     for (unsigned k = 0; s->aggregator && k < s->aggregators; k++)
-        if (s->aggregator[k].run)
-            env_sim_close(&s->aggregator[k].disk);
+        if (s->aggregator[k].run) {
+            env_sim_close(&s->aggregator[k].env);
+            disk_memory_close(&s->aggregator[k].disk);
+        }
     for (unsigned i = 0; s->node && i < s->o->site_count; i++) {
         struct node *n = &s->node[i];
         outer_state_close(&n->replica);
         arena_free(&n->arena);
         if (n->link)
             n->link->ops->close(n->link);
-        if (n->run)
+        if (n->run) {
             env_sim_close(&n->env);
+            disk_memory_close(&n->disk);
+        }
     }
     if (s->cpu)
         dev_close(s->cpu);

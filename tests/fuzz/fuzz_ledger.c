@@ -4,7 +4,7 @@
 #include "kernels/base/durable.h"
 #include "outer/record/ledger_fold.h"
 #include "outer/record/ledger_scan.h"
-#include "outer/sim/disk_sim.h"
+#include "tests/sim/disk_sim.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { MEMORY_BYTES = 64 << 20 };

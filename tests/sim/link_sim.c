@@ -509,8 +509,9 @@ static const struct link_ops ops = {
     .close = sim_close,
 };
 
-void link_sim_open(struct link_sim *l, struct link_sim_server *const *route, struct env_sim *site,
-                   const struct link_sim_faults *f, const char *run, const char *name)
+void link_sim_open(struct link_sim *l, struct link_sim_server *const *route,
+                   struct env_faulty *site, const struct link_sim_faults *f, const char *run,
+                   const char *name)
 {
     *l = (struct link_sim){.link = {&ops}, .route = route, .env = site, .faults = f};
     l->counted = &l->counters;

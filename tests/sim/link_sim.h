@@ -7,6 +7,7 @@
  * aggregator that its route names at that moment.
  */
 #include "outer/sim/link_server.h"
+#include "tests/sim/env_faulty.h"
 
 enum {
     LINK_SIM_CHUNK_BYTES = 1024,
@@ -37,14 +38,15 @@ struct link_sim {
     struct link link; /* first */
     struct link_sim_server *const *route;
     struct link_sim_server *server; /* of one call */
-    struct env_sim *env;            /* the site's */
+    struct env_faulty *env;         /* the site's */
     const struct link_sim_faults *faults;
     char peer[192];
     struct link_counters counters, *counted; /* counted: the link's own, in a call's copy too */
     unsigned process;                        /* of one call: its caller (clock_sim.h) */
 };
 
-void link_sim_open(struct link_sim *l, struct link_sim_server *const *route, struct env_sim *site,
-                   const struct link_sim_faults *f, const char *run, const char *name);
+void link_sim_open(struct link_sim *l, struct link_sim_server *const *route,
+                   struct env_faulty *site, const struct link_sim_faults *f, const char *run,
+                   const char *name);
 
 #endif

@@ -134,7 +134,7 @@ enum err sim_save(struct sim_node *n)
     struct inner_header header = {.step = n->step, .tokens = n->tokens, .mark = n->mark};
     struct file_part parts[3] = {{&header, sizeof header}, {n->slab, 2 * bytes}, {n->began, bytes}};
     TRY(site_wait_stored(n->site));
-    TRY(n->env.env.ops->write(&n->env.env, "inner", parts, 3));
+    TRY(n->env.sim.env.ops->write(&n->env.sim.env, "inner", parts, 3));
     for (unsigned f = 0; f < s->o.fragments; f++)
         TRY(site_prune(n->site, f, schedule_applied(&n->stepper.o.schedule, f, n->step - 1)));
     return ERR_OK;
@@ -144,7 +144,7 @@ static void inner_load(struct sim_node *n, struct sim_mark *mark)
 {
     struct sim *s = n->sim;
     size_t size, bytes = s->table.elements * sizeof *n->slab;
-    const uint8_t *data = env_sim_look(&n->env, "inner", &size);
+    const uint8_t *data = env_faulty_look(&n->env, "inner", &size);
     struct inner_header header = {.step = 0};
     ASSERT(!data || size == sizeof header + 3 * bytes);
     memset(n->slab, 0, 2 * bytes);
@@ -184,7 +184,7 @@ static void site_scrub_check(struct sim_node *n)
     struct scrub_counts c;
     site_scrub_counts(n->site, &c);
     scrub_count(n->sim, &c);
-    if (c.damaged && !n->rot.rots)
+    if (c.damaged && !n->env.rot.rots)
         sim_violate(n->sim, "the scrub of %s calls a whole file damaged", n->name);
 }
 
@@ -198,7 +198,7 @@ static enum err one_step(struct sim_node *n)
     uint64_t round;
     if (schedule_due(&n->stepper.o.schedule, n->step, 0, &round))
         TRY(sim_interval(n, n->step));
-    bool stops = n->env.stop && n->step < n->stepper.o.schedule.steps;
+    bool stops = n->env.sim.stop && n->step < n->stepper.o.schedule.steps;
     if (stops || n->step % n->checkpoint_every == 0) {
         sim_mark(n, &(struct stepper_event){.phase = STEPPER_AFTER_STEP, .step = n->step});
         TRY(sim_save(n));
@@ -222,13 +222,13 @@ static enum err site_train(struct sim_node *n)
     }
     TRY(site_leave(n->site, "done"));
     /* A site that is asked to stop gives up its last report: it starts once more and reports. */
-    return n->env.stop ? err_set(ERR_STOPPED, "asked to, in the last reports") : ERR_OK;
+    return n->env.sim.stop ? err_set(ERR_STOPPED, "asked to, in the last reports") : ERR_OK;
 }
 
 static enum err site_process(struct sim_node *n, struct arena *arena)
 {
     struct sim *s = n->sim;
-    TRY(env_sim_begin(&n->env));
+    TRY(env_faulty_begin(&n->env));
     struct outer_state_options mo = sim_member_options(s, true);
     struct site_options so = {.run = "sim",
                               .name = n->name,
@@ -240,7 +240,7 @@ static enum err site_process(struct sim_node *n, struct arena *arena)
                               .max_local_steps_offline = s->o.max_local_steps_offline,
                               .straggler_ms = 20000,
                               .seed = s->o.seed + n->index,
-                              .stop = &n->env.stop,
+                              .stop = &n->env.sim.stop,
                               .masks = {.on = s->o.masked, .colluding = s->o.colluding},
                               .scrub_every_ms = s->o.scrub_every_ms,
                               .scrub_bytes_per_s = s->o.scrub_bytes_per_s,
@@ -248,15 +248,15 @@ static enum err site_process(struct sim_node *n, struct arena *arena)
                               .organs = {.count = 2, .at = {roster_at_site(), amend_at_site()}},
                               .signer = &n->signer.signer};
     link_sim_open(&n->link, &n->route, &n->env, &n->net, "sim", n->name);
-    TRY(outer_state_open(&n->replica, &n->env.env, s->cpu, &mo, arena));
+    TRY(outer_state_open(&n->replica, &n->env.sim.env, s->cpu, &mo, arena));
     const struct archive_options ar = {
         .head = {.run = "sim", .replica = n->name}, .settings = "x\n", .states_every = 3};
     if (s->o.archives && n->index % 2) {
         struct archive *archive;
-        TRY(archive_open(&archive, &n->env.env, "archive", &ar, arena));
+        TRY(archive_open(&archive, &n->env.sim.env, "archive", &ar, arena));
         so.organs.at[so.organs.count++] = archive_at_site(archive);
     }
-    TRY(site_open(&n->site, &n->env.env, &n->link.link, &n->replica, &so, arena));
+    TRY(site_open(&n->site, &n->env.sim.env, &n->link.link, &n->replica, &so, arena));
     return site_train(n);
 }
 
@@ -289,11 +289,11 @@ static bool for_a_person(const struct sim *s, enum err e)
 /* Asked to stop, as by SIGTERM. */
 static bool asked_to(const struct sim_node *n, enum err e)
 {
-    return e == ERR_STOPPED && n->env.stop;
+    return e == ERR_STOPPED && n->env.sim.stop;
 }
 
 /* A process has ended; the time until somebody starts it again. */
-static void process_down(struct sim *s, const struct env_sim *env)
+static void process_down(struct sim *s, const struct env_faulty *env)
 {
     s->r->crashes += env->disk.dead;
     sim_sleep(&s->clock, s->clock.now_ms + 1 + sim_below(&s->clock, DOWN_MAX_MS), NULL);
@@ -303,7 +303,7 @@ static void process_down(struct sim *s, const struct env_sim *env)
 void sim_node_end(struct sim_node *n)
 {
     n->over = true;
-    env_sim_crash(&n->env);
+    env_faulty_crash(&n->env);
     sim_kick(&n->sim->clock, &n->env);
 }
 
@@ -435,12 +435,12 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
     struct aggregator *a;
     struct scrub_counts scrub;
     size_t size;
-    TRY(env_sim_begin(&at->env));
+    TRY(env_faulty_begin(&at->env));
     s->amend.lost |=
-        env_sim_look(&at->env, "begun", &size) && !env_sim_look(&at->env, "journal", &size);
+        env_faulty_look(&at->env, "begun", &size) && !env_faulty_look(&at->env, "journal", &size);
     s->roster.lost |=
-        env_sim_look(&at->env, "begun", &size) && !env_sim_look(&at->env, "journal", &size);
-    TRY(outer_state_open(&at->replica, &at->env.env, s->cpu, &mo, arena));
+        env_faulty_look(&at->env, "begun", &size) && !env_faulty_look(&at->env, "journal", &size);
+    TRY(outer_state_open(&at->replica, &at->env.sim.env, s->cpu, &mo, arena));
     enum err e = outer_state_begun(&at->replica) ? outer_state_load(&at->replica)
                                                  : outer_state_begin(&at->replica, s->initial);
     at->residuals_lost += at->replica.residuals_lost; /* also when the load fails afterwards */
@@ -454,10 +454,10 @@ static enum err aggregator_process(struct sim_aggregator *at, struct arena *aren
     TRY(amend_at_aggregator(&ao.organs.at[ao.organs.count++], &s->amend.base, arena));
     if (s->o.archives) {
         struct archive *archive;
-        TRY(archive_open(&archive, &at->env.env, "archive", &ar, arena));
+        TRY(archive_open(&archive, &at->env.sim.env, "archive", &ar, arena));
         ao.organs.at[ao.organs.count++] = archive_at_aggregator(archive);
     }
-    TRY(aggregator_open(&a, &at->env.env, &at->replica, &ao, arena));
+    TRY(aggregator_open(&a, &at->env.sim.env, &at->replica, &ao, arena));
     e = aggregator_serve(at, a);
     (void)aggregator_scrub_counts(a, &scrub);
     scrub_count(s, &scrub);
@@ -483,7 +483,7 @@ void sim_aggregator_task(void *self)
         if (s->finished || a->over)
             continue;
         process_down(s, &a->env);
-        env_sim_restart(&a->env, &a->rot);
+        env_faulty_restart(&a->env);
     }
 }
 
@@ -515,14 +515,14 @@ static void killer_task(void *self)
         if (s->clock.now_ms >= s->calm_ms || s->finished)
             return;
         uint64_t victim = sim_below(&s->clock, s->o.sites + 1);
-        struct env_sim *w = victim < s->o.sites ? &s->node[victim].env : &s->aggregator[0].env;
+        struct env_faulty *w = victim < s->o.sites ? &s->node[victim].env : &s->aggregator[0].env;
         if (victim < s->o.sites && sim_chance(&s->clock, 0.4)) {
             if (!sim_strikes(&s->clock, 1, "asked to stop", w->name))
                 continue;
-            w->stop = 1; /* it ends by itself, with a checkpoint */
+            w->sim.stop = 1; /* it ends by itself, with a checkpoint */
             s->r->stopped++;
         } else if (sim_strikes(&s->clock, 1, "kill", w->name)) {
-            env_sim_crash(w);
+            env_faulty_crash(w);
         }
         sim_kick(&s->clock, w);
     }
@@ -532,12 +532,12 @@ static void absence_task(void *self)
 {
     struct sim_node *n = self;
     sim_sleep(&n->sim->clock, n->away_from_ms, NULL);
-    env_sim_crash(&n->env);
+    env_faulty_crash(&n->env);
     sim_kick(&n->sim->clock, &n->env);
 }
 
 /* The one node that the point is about. */
-static struct env_sim *point_env(struct sim *s)
+static struct env_faulty *point_env(struct sim *s)
 {
     unsigned node = s->o.point.node;
     return node < s->o.sites ? &s->node[node].env : &s->aggregator[0].env;
@@ -547,7 +547,7 @@ static struct env_sim *point_env(struct sim *s)
 static void point_task(void *self)
 {
     struct sim *s = self;
-    struct env_sim *w = point_env(s);
+    struct env_faulty *w = point_env(s);
     while ((!w->disk.plan.applied || w->disk.plan.then_at) && !s->finished)
         sim_sleep(&s->clock, s->clock.now_ms + 500, NULL);
     sim_sleep(&s->clock, s->clock.now_ms + sim_below(&s->clock, POWER_MAX_MS), NULL);
@@ -555,7 +555,7 @@ static void point_task(void *self)
     w->disk.broken = w->disk.full = false; /* a person has put another one in, or made room */
     if (s->finished || w->disk.dead || !dies)
         return;
-    env_sim_crash(w);
+    env_faulty_crash(w);
     w->disk.power = true;
     sim_kick(&s->clock, w);
 }
@@ -566,7 +566,7 @@ static void run_over(struct sim *s)
     s->over = s->finished = true;
     for (unsigned i = 0; i < SIM_AGGREGATORS_MAX; i++) {
         s->aggregator[i].over = true;
-        env_sim_crash(&s->aggregator[i].env);
+        env_faulty_crash(&s->aggregator[i].env);
         sim_kick(&s->clock, &s->aggregator[i].env);
     }
     for (unsigned i = 0; i < s->nodes; i++)
@@ -580,7 +580,7 @@ static void calm_task(void *self)
     for (unsigned i = 0; i < SIM_AGGREGATORS_MAX; i++)
         s->aggregator[i].disk = (struct disk_faults){0};
     s->mask_kills = 0;
-    s->aggregator[0].rot.loses_journal = 0;
+    s->aggregator[0].env.rot.loses_journal = 0;
     s->aggregator[0].env.disk.ends_at = 0;
     for (unsigned i = 0; i < SIM_NODES_MAX && i < s->nodes; i++) {
         s->node[i].disk = (struct disk_faults){0};
@@ -641,7 +641,7 @@ static void lean(struct sim *s)
 {
     enum { TURN_MS = 32000, AWAY_MS = 23000 };
     const struct sim_leaning *l = &s->o.leaning;
-    s->aggregator[0].rot.loses_journal = l->journal;
+    s->aggregator[0].env.rot.loses_journal = l->journal;
     for (unsigned i = 0; i < s->o.sites; i++) {
         s->node[i].disk.keys_full = l->full;
         s->node[i].disk.power = l->power;
@@ -721,7 +721,7 @@ enum err sim_node_make(struct sim *s, unsigned place, unsigned i)
     TRY_ALLOC(n->base = arena_array(&s->arena, elements, sizeof *n->base));
     TRY_ALLOC(n->trained = arena_array(&s->arena, elements, sizeof *n->trained));
     TRY_ALLOC(n->included = arena_array(&s->arena, elements, sizeof *n->included));
-    env_sim_open(&n->env, &s->clock, n->name, s->o.seed * 31 + place + (place >= 30));
+    env_faulty_open(&n->env, &s->clock, n->name, s->o.seed * 31 + place + (place >= 30));
     signer_sim_open(&n->signer, "sim", "site", n->name);
     n->liar = s->o.lies && i + 1 == s->o.sites;
     n->env.disk.gives_way = true;
@@ -735,13 +735,16 @@ void sim_aggregator_make(struct sim *s, unsigned index)
     static const char *const names[SIM_AGGREGATORS_MAX] = {"aggregator", "aggregator-copy"};
     struct sim_aggregator *a = &s->aggregator[index];
     *a = (struct sim_aggregator){.sim = s, .index = index, .there = true};
-    env_sim_open(&a->env, &s->clock, names[index], s->o.seed * 31 + 30 + 1000 * index);
+    env_faulty_open(&a->env, &s->clock, names[index], s->o.seed * 31 + 30 + 1000 * index);
     a->env.mapping = before_commit;
-    a->rot.seals =
+    a->env.rot.seals =
         s->o.masked && rng_below(s->o.seed, RNG_TEST, 303, 2) && !(s->o.leaning.journal > 0);
     a->env.watch_self = a;
-    a->server = (struct link_sim_server){
-        .clock = &s->clock, .env = &a->env, .beside = s->o.beside, .wake_ms = UINT64_MAX};
+    a->server = (struct link_sim_server){.clock = &s->clock,
+                                         .task = &a->env,
+                                         .dead = &a->env.disk.dead,
+                                         .beside = s->o.beside,
+                                         .wake_ms = UINT64_MAX};
     sim_watch(a);
 }
 
@@ -791,9 +794,9 @@ static void sim_unmake(struct sim *s)
     sim_memory_end();
     for (unsigned i = 0; i < SIM_AGGREGATORS_MAX; i++)
         if (s->aggregator[i].there)
-            env_sim_close(&s->aggregator[i].env);
+            env_faulty_close(&s->aggregator[i].env);
     for (unsigned i = 0; i < s->nodes; i++)
-        env_sim_close(&s->node[i].env);
+        env_faulty_close(&s->node[i].env);
     codec_close(s->work);
     dev_close(s->cpu);
     arena_free(&s->arena);

@@ -28,7 +28,7 @@
 #include "outer/diloco/period.h"
 #include "outer/diloco/outer_opt.h"
 #include "outer/protocol/manifest.h"
-#include "outer/sim/disk_sim.h"
+#include "tests/sim/disk_sim.h"
 
 enum { SIM_SITES_MAX = 64, SIM_FEW_SITES = 5, SIM_WHY_MAX = 512 };
 enum { SIM_FRAGMENTS_MAX = 4, SIM_CHANGES_MAX = 3 };

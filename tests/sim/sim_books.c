@@ -75,7 +75,7 @@ void sim_made_carried(struct sim_node *n, unsigned f, uint64_t round, const uint
     snprintf(path, sizeof path, "withdrawn/%u/%" PRIu64, f, round);
     const struct sim_made *before = sim_made_newest(n, f, round);
     if (at->round != round || !before || sim_made(n, f, round, &at->manifest) ||
-        !env_sim_look(&n->env, path, &left))
+        !env_faulty_look(&n->env, path, &left))
         return;
     const uint8_t *residual = state + size - elements * sizeof(float);
     residual -= at->discarded ? elements * sizeof(double) : 0;

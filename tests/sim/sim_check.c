@@ -80,7 +80,7 @@ static const float *base_of(struct sim_node *n, unsigned f, uint64_t round)
     if (n->sim->schedule.eager) /* what its trainer really began at */
         return n->base + n->sim->first[f];
     snprintf(path, sizeof path, "frag/%u/%" PRIu64 "/state", f, base);
-    const uint8_t *kept = base < round ? env_sim_look(&n->env, path, &size) : NULL;
+    const uint8_t *kept = base < round ? env_faulty_look(&n->env, path, &size) : NULL;
     return kept ? (const float *)(const void *)(kept + head_bytes(kept))
                 : n->replica.state[f].theta;
 }
@@ -142,7 +142,7 @@ static bool may_make(const struct sim_node *n, unsigned f, uint64_t round)
            (two && !sim_made(n, f, round, &n->replica.state[f].manifest));
 }
 
-void sim_wrote(void *self, struct env_sim *w, const char *path, const uint8_t *data, size_t n)
+void sim_wrote(void *self, struct env_faulty *w, const char *path, const uint8_t *data, size_t n)
 {
     struct sim_node *node = self;
     unsigned f;
@@ -175,7 +175,7 @@ static struct sim_made *in_outbox(const struct sim_node *n, unsigned f)
     if (!m)
         return NULL;
     snprintf(path, sizeof path, "outbox/%u/%" PRIu64, f, m->round);
-    const uint8_t *file = env_sim_look(&n->env, path, &size);
+    const uint8_t *file = env_faulty_look(&n->env, path, &size);
     return file && memmem(file, head_bytes(file), m->parent.bytes, sizeof m->parent.bytes) ? m
                                                                                            : NULL;
 }
@@ -188,7 +188,7 @@ void sim_site_restart(struct sim_node *n)
     struct sim_made *there[SIM_FRAGMENTS_MAX];
     for (unsigned f = 0; f < s->o.fragments; f++)
         there[f] = in_outbox(n, f);
-    env_sim_restart(&n->env, &n->rot);
+    env_faulty_restart(&n->env);
     for (unsigned f = 0; f < s->o.fragments; f++) {
         struct sim_made *m = there[f];
         if (!m || in_outbox(n, f) == m)
@@ -276,7 +276,7 @@ static void saw_offered(void *self, void *site, const struct wire_contribution *
         liar_offered(n, m, payload);
         return;
     }
-    const uint8_t *stored = env_sim_medium(&n->env, path, &size);
+    const uint8_t *stored = env_faulty_medium(&n->env, path, &size);
     if (!stored_so(s, stored, size, m, payload, &box)) {
         sim_violate(s, "site %s sends what it has not stored", n->name);
         return;
@@ -317,11 +317,11 @@ static void saw_answered(void *self, void *site, const struct wire_contribution 
     digest_hex(&m->payload, hex);
     snprintf(path, sizeof path, "spool/%u/%" PRIu64 "/%s.%s", m->fragment, m->round, m->head.site,
              hex);
-    const uint8_t *spool = env_sim_medium(&at->env, path, &size);
+    const uint8_t *spool = env_faulty_medium(&at->env, path, &size);
     struct digest d = digest_of(spool, size);
     if (!spool || !digest_equal(&d, &m->payload))
         sim_violate(s, "a receipt for %s without a durable payload", path);
-    const uint8_t *journal = env_sim_medium(&at->env, "journal", &size);
+    const uint8_t *journal = env_faulty_medium(&at->env, "journal", &size);
     if (!journal || !memmem(journal, size, m->payload.bytes, sizeof m->payload.bytes))
         sim_violate(s, "a receipt for %s without a durable record", path);
     if (s->o.split)
@@ -340,9 +340,9 @@ static void saw_fetching(void *self, void *site, const struct wire_fetch *m)
         return;
     s->r->snapshots++;
     n->void_books = true;
-    if (s->o.strict && m->round > n->rot.rotten)
-        n->rot.rotten = m->round; /* the state before it is not here: damaged, the site is as one
-                                     whose disk is lost, and I1 does not hold */
+    if (s->o.strict && m->round > n->env.rot.rotten)
+        n->env.rot.rotten = m->round; /* the state before it is not here: damaged, the site is as
+                                     one whose disk is lost, and I1 does not hold */
 }
 
 /* ---- commits ---- */
@@ -651,7 +651,7 @@ static const uint8_t *kept(struct sim_aggregator *at, unsigned f, uint64_t round
 {
     char path[64];
     snprintf(path, sizeof path, "frag/%u/%" PRIu64 "/%s", f, round, name);
-    const uint8_t *data = env_sim_look(&at->env, path, size);
+    const uint8_t *data = env_faulty_look(&at->env, path, size);
     if (!data)
         sim_violate(at->sim, "%s is gone", path);
     return data;
@@ -681,7 +681,7 @@ static void check_abort(struct sim_aggregator *a, unsigned f, const struct manif
     const uint8_t *shared[2];
     bool whole = a->residuals_lost == a->lost_seen;
     snprintf(path, sizeof path, "frag/%u/%" PRIu64 "/aggregate", f, m->round + 1);
-    if (env_sim_look(&a->env, path, &size))
+    if (env_faulty_look(&a->env, path, &size))
         sim_violate(s, "%s: of an aborted round", path);
     for (int k = 0; k < 2; k++)
         shared[k] = state[k] + head_bytes(state[k]);
@@ -705,7 +705,7 @@ static void check_cause(const struct sim_aggregator *a, unsigned f, const struct
     struct sim *s = a->sim;
     bool aborted = manifest_aborted(m), ordered = !digest_zero(&m->ordered_by);
     bool fails = sim_aborts(s, f, m->round), anomalous = s->o.merge == MERGE_EDIT;
-    bool lost = s->o.masked && a->rot.seals_rotten > 0;
+    bool lost = s->o.masked && a->env.rot.seals_rotten > 0;
     if (aborted && !ordered && !fails && lost)
         s->r->seals_lost++;
     else if (aborted && !ordered && !fails && !anomalous)
@@ -811,8 +811,8 @@ static void check_durable(struct sim_aggregator *a, unsigned f, uint64_t round)
         char path[64] = "frag/";
         size_t size, there;
         snprintf(path + 5, sizeof path - 5, names[i], f, round);
-        const uint8_t *seen = env_sim_look(&a->env, path, &size),
-                      *medium = env_sim_medium(&a->env, path, &there);
+        const uint8_t *seen = env_faulty_look(&a->env, path, &size),
+                      *medium = env_faulty_medium(&a->env, path, &there);
         if (!seen || !medium || size != there || memcmp(seen, medium, size))
             sim_violate(a->sim, "%s: committed and not durable", path);
     }
@@ -891,7 +891,7 @@ void sim_watch(struct sim_aggregator *a)
 
 /* ---- the end ---- */
 
-bool sim_disk_load(struct sim *s, struct env_sim *w, bool site, struct outer_state *m,
+bool sim_disk_load(struct sim *s, struct env_faulty *w, bool site, struct outer_state *m,
                    struct arena *a)
 {
     struct outer_state_options o = sim_member_options(s, site);
@@ -899,7 +899,7 @@ bool sim_disk_load(struct sim *s, struct env_sim *w, bool site, struct outer_sta
     w->disk.plan = (struct disk_plan){0};
     w->disk.broken = w->disk.full = false;
     disk_sim_restart(&w->disk, true); /* all that a run ends with is durable */
-    enum err e = outer_state_open(m, &w->env, s->cpu, &o, a);
+    enum err e = outer_state_open(m, &w->sim.env, s->cpu, &o, a);
     if (e == ERR_OK)
         e = outer_state_load(m);
     if (e != ERR_OK)
@@ -920,11 +920,11 @@ void sim_check_replay(struct sim_aggregator *at, const struct digest *state)
     struct outer_state_options o = sim_member_options(s, false);
     o.compresses_downlink = o.discards =
         false; /* the manifests know nothing of the aggregator's residual */
-    struct env_sim w;
+    struct env_faulty w;
     struct outer_state m;
     struct arena a = arena_make(0);
-    env_sim_open(&w, &s->clock, "replay", 1);
-    enum err e = outer_state_open(&m, &w.env, s->cpu, &o, &a);
+    env_faulty_open(&w, &s->clock, "replay", 1);
+    enum err e = outer_state_open(&m, &w.sim.env, s->cpu, &o, &a);
     if (e == ERR_OK)
         e = outer_state_begin(&m, s->initial);
     for (unsigned f = 0; f < s->o.fragments; f++)
@@ -935,7 +935,7 @@ void sim_check_replay(struct sim_aggregator *at, const struct digest *state)
         sim_violate(s, "the replay of the manifests leads elsewhere (%s)",
                     e == ERR_OK ? "digest" : err_message());
     outer_state_close(&m);
-    env_sim_close(&w);
+    env_faulty_close(&w);
     arena_free(&a);
 }
 
@@ -973,7 +973,7 @@ static void check_left(struct sim_node *n, struct arena *a)
     struct outer_state m;
     size_t size;
     ASSERT(included);
-    if (!env_sim_look(&n->env, "begun", &size) || !sim_disk_load(s, &n->env, true, &m, a))
+    if (!env_faulty_look(&n->env, "begun", &size) || !sim_disk_load(s, &n->env, true, &m, a))
         return;
     for (unsigned f = 0; f < s->o.fragments; f++) {
         (void)sim_made_included(n, at, f, m.state[f].round, included);
@@ -992,7 +992,7 @@ static void check_archived(struct sim_aggregator *at, unsigned f, uint64_t t)
     char path[160];
     size_t size;
     snprintf(path, sizeof path, "archive/%u/%" PRIu64 "/MANIFEST", f, t);
-    const uint8_t *data = env_sim_look(&at->env, path, &size);
+    const uint8_t *data = env_faulty_look(&at->env, path, &size);
     s->r->gaps += !data;
     s->r->archived += data != NULL;
     if (!data)
@@ -1008,9 +1008,9 @@ static void check_archived(struct sim_aggregator *at, unsigned f, uint64_t t)
             continue;
         snprintf(path, sizeof path, "archive/%u/%" PRIu64 "/%.64s.payload", f, t,
                  manifest_name(m, s->names, m->sites[i].site));
-        data = env_sim_look(&at->env, path, &size);
+        data = env_faulty_look(&at->env, path, &size);
         d = data ? digest_of(data, size) : (struct digest){0};
-        if (!digest_equal(&d, &m->sites[i].payload) && !at->rot.rots)
+        if (!digest_equal(&d, &m->sites[i].payload) && !at->env.rot.rots)
             sim_violate(s, "%s: %s", path, data ? "other bytes than were accepted" : "missing");
     }
 }
@@ -1022,7 +1022,7 @@ static void check_archive(struct sim *s, struct sim_aggregator *at)
     for (unsigned f = 0; f < s->o.fragments; f++)
         for (uint64_t t = 0; t < at->committed[f] && !s->clock.halted; t++)
             check_archived(at, f, t);
-    bool excused = at->env.disk.failed || at->rot.rots || s->o.memory.at;
+    bool excused = at->env.disk.failed || at->env.rot.rots || s->o.memory.at;
     if (s->r->gaps && !excused)
         sim_violate(s, "%" PRIu64 " committed rounds are not archived", s->r->gaps);
 }

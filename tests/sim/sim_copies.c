@@ -31,7 +31,7 @@ static void second_copy(struct sim *s)
     struct sim_aggregator *from = &s->aggregator[0], *to = &s->aggregator[1];
     sim_aggregator_make(s, 1);
     disk_sim_copy(&to->env.disk, &from->env.disk);
-    to->rot.seals_rotten = from->rot.seals_rotten;
+    to->env.rot.seals_rotten = from->env.rot.seals_rotten;
     memcpy(to->commits, from->commits, sizeof to->commits);
     memcpy(to->committed, from->committed, sizeof to->committed);
     for (unsigned i = 0; i < s->nodes; i++) /* epochs before the copy are of both */
@@ -47,7 +47,7 @@ static void all_to(struct sim *s, struct sim_aggregator *a)
 static void aggregator_end(struct sim_aggregator *a)
 {
     a->over = true;
-    env_sim_crash(&a->env);
+    env_faulty_crash(&a->env);
     sim_kick(&a->sim->clock, &a->env);
 }
 
@@ -269,10 +269,10 @@ static void check_directory(struct sim_node *n, struct arena *a)
 }
 
 /* A directory whose first process was ended while it began is no state yet. */
-static bool began(const struct env_sim *w)
+static bool began(const struct env_faulty *w)
 {
     size_t size;
-    return env_sim_look(w, "begun", &size) != NULL;
+    return env_faulty_look(w, "begun", &size) != NULL;
 }
 
 /* A process that is ended at its commit point leaves a state that nobody has seen: it would be told

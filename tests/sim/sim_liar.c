@@ -218,7 +218,7 @@ void sim_liar_run(struct sim_node *n)
     while (!s->clock.halted && !n->over) {
         sim_sleep(&s->clock, s->clock.now_ms + 1 + sim_below(&s->clock, PAUSE_MAX_MS), &n->env);
         if (n->env.disk.dead)
-            env_sim_restart(&n->env, &n->rot);
+            env_faulty_restart(&n->env);
         if (!liar_hello(n, &l)) {
             if (l.excluded && others_done(s))
                 return;

@@ -161,7 +161,7 @@ static void mask_keep(struct sim_node *n, const struct wire_contribution *m, str
 static void decided(struct sim_node *n, const struct digest *d, const char *what)
 {
     size_t size;
-    const uint8_t *file = env_sim_medium(&n->env, "id/maskseals", &size);
+    const uint8_t *file = env_faulty_medium(&n->env, "id/maskseals", &size);
     if (!file || !memmem(file, size, d->bytes, sizeof d->bytes))
         sim_violate(n->sim, "site %s %s before it has stored that", n->name, what);
 }
@@ -324,8 +324,8 @@ static void seal_durable(struct sim_aggregator *at, const struct sim_seal *x,
     char path[64];
     size_t size, journal_size;
     snprintf(path, sizeof path, "spool/%u/%" PRIu64 "/seal", m->fragment, m->round);
-    const uint8_t *file = env_sim_medium(&at->env, path, &size),
-                  *journal = env_sim_medium(&at->env, "journal", &journal_size);
+    const uint8_t *file = env_faulty_medium(&at->env, path, &size),
+                  *journal = env_faulty_medium(&at->env, "journal", &journal_size);
     if (!file || !memmem(file, size, x->bytes, x->size_bytes))
         sim_violate(at->sim, "%s: a site is shown a seal that is not durable", path);
     if (!journal || !memmem(journal, journal_size, x->digest.bytes, sizeof x->digest.bytes))
@@ -361,12 +361,12 @@ static void seal_check(struct sim_aggregator *at, struct sim_seal *x, const stru
 }
 
 /* What is sealed and not committed is a moment: without this few processes end in it. */
-static void killed(struct sim *s, struct env_sim *w, const struct wire_mask *m)
+static void killed(struct sim *s, struct env_faulty *w, const struct wire_mask *m)
 {
     bool seal = m->step == WIRE_MASK_SIGN || m->step == WIRE_MASK_REVEAL;
     if (!w->disk.dead && (seal || !(s->o.leaning.seals > 0)) &&
         sim_strikes(&s->clock, s->mask_kills, "kill, in a step of secure aggregation", w->name))
-        env_sim_crash(w);
+        env_faulty_crash(w);
 }
 
 void sim_masks_masked(void *self, void *site, const struct wire_mask *m,
@@ -430,7 +430,7 @@ static void evidence(struct sim_node *n, const struct sim_seal *x, const struct 
     char path[64];
     size_t size;
     snprintf(path, sizeof path, "seals/%u/%" PRIu64, m->fragment, m->round);
-    const uint8_t *file = env_sim_medium(&n->env, path, &size);
+    const uint8_t *file = env_faulty_medium(&n->env, path, &size);
     if (!file || !memmem(file, size, x->bytes, x->size_bytes))
         sim_violate(n->sim, "site %s answers for a seal without %s", n->name, path);
 }
@@ -531,7 +531,7 @@ static void wiped_check(struct sim_node *n, const uint64_t *final)
     struct arena a = arena_make(0);
     struct record r = {.section_count = 0};
     size_t size, head = 0;
-    const uint8_t *file = env_sim_look(&n->env, "id/maskkeys", &size);
+    const uint8_t *file = env_faulty_look(&n->env, "id/maskkeys", &size);
     head = file && size >= RECORD_START ? record_head_bytes(file, size) : 0;
     if (head && record_head_sections(file, head, size, &r, &a) && r.section_count == 3) {
         const uint8_t *pairs = file + head + r.sections[0].size_bytes;

@@ -54,7 +54,7 @@ static bool too_early(const struct sim_aggregator *a, unsigned f, uint64_t round
     size_t size;
     snprintf(path, sizeof path, "spool/%u/%" PRIu64 "/seal", f, round);
     bool late = rng_below(s->o.seed, RNG_TEST, 12000 + f * SIM_ROUNDS_MAX + round, 2);
-    return s->o.masked && late && !env_sim_look(&a->env, path, &size);
+    return s->o.masked && late && !env_faulty_look(&a->env, path, &size);
 }
 
 void sim_operator_acts(struct sim_aggregator *a)

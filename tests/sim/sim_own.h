@@ -7,7 +7,7 @@
 #include "outer/config/amend.h"
 #include "outer/diloco/interval.h"
 #include "outer/diloco/stepper.h"
-#include "tests/sim/env_faults.h"
+#include "tests/sim/env_faulty.h"
 #include "tests/sim/link_sim.h"
 #include "tests/sim/signer_sim.h"
 #include "tests/sim/sim.h"
@@ -52,8 +52,7 @@ struct sim_node { /* a site */
     unsigned lives;
     bool copy;
     char name[12];
-    struct env_sim env;
-    struct env_rot rot;
+    struct env_faulty env;
     struct disk_faults disk;
     struct link_sim_faults net;
     struct link_sim link;
@@ -101,8 +100,7 @@ struct sim_commit {
 struct sim_aggregator { /* a directory, its processes one after the other, and its history */
     struct sim *sim;
     unsigned index;
-    struct env_sim env;
-    struct env_rot rot;
+    struct env_faulty env;
     struct disk_faults disk;
     struct outer_state replica; /* its process's */
     struct link_sim_server server;
@@ -304,11 +302,11 @@ bool sim_made_included(struct sim_node *n, struct sim_aggregator *a, unsigned f,
 
 /* sim_check.c */
 void sim_watch(struct sim_aggregator *a);
-void sim_wrote(void *self, struct env_sim *w, const char *path, const uint8_t *data, size_t n);
+void sim_wrote(void *self, struct env_faulty *w, const char *path, const uint8_t *data, size_t n);
 void sim_site_restart(struct sim_node *n); /* env_sim_restart of a site */
 void sim_check_end(struct sim *s);
 /* A replica as its disk holds it. */
-bool sim_disk_load(struct sim *s, struct env_sim *w, bool site, struct outer_state *m,
+bool sim_disk_load(struct sim *s, struct env_faulty *w, bool site, struct outer_state *m,
                    struct arena *a);
 /* I2: the manifests and aggregates of a history alone lead to `state`. */
 void sim_check_replay(struct sim_aggregator *a, const struct digest *state);

@@ -6,7 +6,7 @@
 #include "kernels/base/durable.h"
 #include "outer/record/ledger_fold.h"
 #include "outer/record/ledger_scan.h"
-#include "outer/sim/disk_sim.h"
+#include "tests/sim/disk_sim.h"
 #include "tests/inner/scratch.h"
 
 /* ---- a ledger's text ---- */

@@ -1,4 +1,4 @@
-#include "outer/sim/disk_sim.h"
+#include "tests/sim/disk_sim.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
