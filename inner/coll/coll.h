@@ -8,8 +8,16 @@
 #include "kernels/dev.h"
 
 struct coll;
-enum { COLL_ALL = -1 };
+enum { COLL_ALL = -1, COLL_RANKS_MAX = 4096 };
 enum { COLL_TAGS = 256 }; /* messages between two ranks: tags 0 .. COLL_TAGS - 1 */
+/* A range of values that the ranks hold in parts. Rank r's part is values first[r] .. first[r + 1],
+ * and whole[0] is value first[0]. Of this rank `part` holds its own; it may lie in `whole` at its
+ * place. Buffers, and `first`, stay as they are until the ticket has been waited for. */
+struct coll_parts {
+    void *whole, *part;
+    enum dtype type;
+    const size_t *first; /* (ranks + 1) */
+};
 struct coll_ops {
     /* Begins an asynchronous sum of x (device memory) over the ranks, ordered behind the work
      * submitted to the device so far and overlapping with what follows. x must not be touched until
@@ -21,6 +29,16 @@ struct coll_ops {
     enum err (*progress)(struct coll *c);
     /* Orders the work submitted next behind all sums begun so far; the host need not wait. */
     enum err (*reduce_wait)(struct coll *c);
+    /* Begin to collect the parts of all ranks in p->whole of each, or to add up p->whole over the
+     * ranks, of which each receives its part; what else is in p->whole is undefined then. Ordered
+     * behind the work submitted to the device so far, and overlapping with what follows; in the
+     * order of the begin calls, sums of reduce_begin included. On CPU ranks the values are added in
+     * the order of the ranks, in f32, and rounded once. One rank: nothing is copied. */
+    enum err (*all_gather_begin)(struct coll *c, const struct coll_parts *p, uint64_t *ticket);
+    enum err (*reduce_scatter_begin)(struct coll *c, const struct coll_parts *p, uint64_t *ticket);
+    /* Orders the work submitted next behind what has this ticket, and all that began before it. A
+     * ticket may be waited for many times; 0 is no ticket, and done. */
+    enum err (*ticket_wait)(struct coll *c, uint64_t ticket);
     /* Rank r contributes elements first[r] .. first[r + 1] of x, of unit_bytes each; every rank
      * receives all of x. Device memory, in the order of the device's stream. */
     enum err (*all_gather)(struct coll *c, void *x, size_t unit_bytes, const size_t *first);

@@ -3,6 +3,8 @@
  *     all_reduce               2 (W - 1) / W B, a reduce-scatter and an all-gather
  *     reduce to one rank       B, of each other rank
  *     all_gather, all_to_all   what the other ranks receive of this rank
+ *     all_gather_begin         (W - 1) of this rank's part
+ *     reduce_scatter_begin     B without this rank's part
  *     broadcast                (W - 1) B, of rank 0
  *     send_begin               B
  */
@@ -32,6 +34,28 @@ static enum err all_gather(struct coll *c, void *x, size_t unit_bytes, const siz
 {
     c->up += others(c) * (double)((first[c->rank + 1] - first[c->rank]) * unit_bytes);
     return c->backend->all_gather(c, x, unit_bytes, first);
+}
+
+static double part_bytes(const struct coll *c, const struct coll_parts *p)
+{
+    return (double)((p->first[c->rank + 1] - p->first[c->rank]) * dtype_size(p->type));
+}
+
+static enum err all_gather_begin(struct coll *c, const struct coll_parts *p, uint64_t *ticket)
+{
+    c->up += others(c) * part_bytes(c, p);
+    return c->backend->all_gather_begin(c, p, ticket);
+}
+
+static enum err reduce_scatter_begin(struct coll *c, const struct coll_parts *p, uint64_t *ticket)
+{
+    c->up += (double)((p->first[c->size] - p->first[0]) * dtype_size(p->type)) - part_bytes(c, p);
+    return c->backend->reduce_scatter_begin(c, p, ticket);
+}
+
+static enum err ticket_wait(struct coll *c, uint64_t ticket)
+{
+    return c->backend->ticket_wait(c, ticket);
 }
 
 static enum err all_to_all(struct coll *c, void *to, const void *from, size_t unit_bytes,
@@ -127,6 +151,9 @@ void coll_count(struct coll *c)
     static const struct coll_ops ops = {.reduce_begin = reduce_begin,
                                         .progress = progress,
                                         .reduce_wait = reduce_wait,
+                                        .all_gather_begin = all_gather_begin,
+                                        .reduce_scatter_begin = reduce_scatter_begin,
+                                        .ticket_wait = ticket_wait,
                                         .all_gather = all_gather,
                                         .all_to_all = all_to_all,
                                         .send_begin = send_begin,

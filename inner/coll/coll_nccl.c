@@ -23,9 +23,13 @@
  * tenth of the piece's time. */
 enum { STAGING_BYTES = 4 << 20 };
 
+enum { TICKETS = 16 }; /* that have an event of their own; the stream keeps their order */
+
 struct coll_nccl {
     struct coll coll; /* first */
     ncclComm_t comm;
+    uint64_t begun;               /* tickets so far */
+    cudaEvent_t tickets[TICKETS]; /* behind ticket n: [n % TICKETS] */
     cudaEvent_t done, ready, recorded;
     cudaStream_t reduce_stream; /* asynchronous sums; higher priority than the device's stream */
     char *staging;              /* device */
@@ -142,13 +146,24 @@ static enum err connected(const struct coll_nccl *n)
     return n->comm ? ERR_OK : err_set(ERR_LINK, "the ranks of this site are no longer connected");
 }
 
+static ncclDataType_t type_of(enum dtype type)
+{
+    return type == DTYPE_F32 ? ncclFloat : ncclBfloat16;
+}
+
+/* The stream of asynchronous collectives waits for the work submitted so far. */
+static enum err after_device(struct coll_nccl *n)
+{
+    TRY(connected(n));
+    TRY(cuda_failed(cudaEventRecord(n->ready, NULL), "event"));
+    return cuda_failed(cudaStreamWaitEvent(n->reduce_stream, n->ready, 0), "event");
+}
+
 static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t count, int root)
 {
     struct coll_nccl *n = nccl_of(c);
-    ncclDataType_t as = type == DTYPE_F32 ? ncclFloat : ncclBfloat16;
-    TRY(connected(n));
-    TRY(cuda_failed(cudaEventRecord(n->ready, NULL), "event"));
-    TRY(cuda_failed(cudaStreamWaitEvent(n->reduce_stream, n->ready, 0), "event"));
+    ncclDataType_t as = type_of(type);
+    TRY(after_device(n));
     if (root == COLL_ALL)
         return accepted(n, ncclAllReduce(x, x, count, as, ncclSum, n->comm, n->reduce_stream),
                         INFINITY, "all-reduce");
@@ -172,7 +187,6 @@ static enum err reduce_wait(struct coll *c)
     return cuda_failed(cudaStreamWaitEvent(NULL, n->done, 0), "event");
 }
 
-/* ncclAllGather requires parts of equal size; a group of broadcasts runs as one operation. */
 /* Ends the group of calls that began with ncclGroupStart; r: the first failure in it. */
 static enum err group_end(struct coll_nccl *n, ncclResult_t r, const char *what)
 {
@@ -193,6 +207,101 @@ static enum err all_gather(struct coll *c, void *x, size_t unit_bytes, const siz
                           NULL);
     }
     return group_end(n, r, "all-gather");
+}
+
+static size_t part_count(const struct coll_parts *p, int rank)
+{
+    return p->first[rank + 1] - p->first[rank];
+}
+
+static char *part_at(const struct coll_parts *p, int rank)
+{
+    return (char *)p->whole + (p->first[rank] - p->first[0]) * dtype_size(p->type);
+}
+
+/* What one call of NCCL takes. */
+static bool parts_are_equal(const struct coll *c, const struct coll_parts *p)
+{
+    for (int r = 1; r < c->size; r++)
+        if (part_count(p, r) != part_count(p, 0))
+            return false;
+    return true;
+}
+
+static enum err ticket_of(struct coll_nccl *n, uint64_t *ticket)
+{
+    *ticket = ++n->begun;
+    return cuda_failed(cudaEventRecord(n->tickets[n->begun % TICKETS], n->reduce_stream), "event");
+}
+
+static bool went_on(ncclResult_t r)
+{
+    return r == ncclSuccess || r == ncclInProgress;
+}
+
+static ncclResult_t gather_parts(struct coll_nccl *n, const struct coll_parts *p)
+{
+    ncclResult_t r = ncclSuccess;
+    for (int i = 0; i < n->coll.size && went_on(r); i++)
+        if (part_count(p, i))
+            r = ncclBroadcast(i == n->coll.rank ? p->part : part_at(p, i), part_at(p, i),
+                              part_count(p, i), type_of(p->type), i, n->comm, n->reduce_stream);
+    return r;
+}
+
+static ncclResult_t scatter_parts(struct coll_nccl *n, const struct coll_parts *p)
+{
+    ncclResult_t r = ncclSuccess;
+    for (int i = 0; i < n->coll.size && went_on(r); i++)
+        if (part_count(p, i))
+            r = ncclReduce(part_at(p, i), i == n->coll.rank ? p->part : part_at(p, i),
+                           part_count(p, i), type_of(p->type), ncclSum, i, n->comm,
+                           n->reduce_stream);
+    return r;
+}
+
+static enum err all_gather_begin(struct coll *c, const struct coll_parts *p, uint64_t *ticket)
+{
+    struct coll_nccl *n = nccl_of(c);
+    const char *what = "all-gather of parts";
+    TRY(after_device(n));
+    if (parts_are_equal(c, p)) {
+        TRY(accepted(n,
+                     ncclAllGather(p->part, p->whole, part_count(p, 0), type_of(p->type), n->comm,
+                                   n->reduce_stream),
+                     INFINITY, what));
+    } else {
+        ncclGroupStart();
+        TRY(group_end(n, gather_parts(n, p), what));
+    }
+    return ticket_of(n, ticket);
+}
+
+static enum err reduce_scatter_begin(struct coll *c, const struct coll_parts *p, uint64_t *ticket)
+{
+    struct coll_nccl *n = nccl_of(c);
+    const char *what = "reduce-scatter of parts";
+    TRY(after_device(n));
+    if (parts_are_equal(c, p)) {
+        TRY(accepted(n,
+                     ncclReduceScatter(p->whole, p->part, part_count(p, 0), type_of(p->type),
+                                       ncclSum, n->comm, n->reduce_stream),
+                     INFINITY, what));
+    } else {
+        ncclGroupStart();
+        TRY(group_end(n, scatter_parts(n, p), what));
+    }
+    return ticket_of(n, ticket);
+}
+
+/* The event of an old ticket is that of a newer one by now, behind which it is done. */
+static enum err ticket_wait(struct coll *c, uint64_t ticket)
+{
+    struct coll_nccl *n = nccl_of(c);
+    TRY(connected(n));
+    if (!ticket)
+        return ERR_OK;
+    return cuda_failed(cudaStreamWaitEvent(NULL, n->tickets[ticket % TICKETS], 0), "event");
 }
 
 static enum err all_to_all(struct coll *c, void *to, const void *from, size_t unit_bytes,
@@ -339,6 +448,9 @@ static void close_nccl(struct coll *c)
         cudaEventDestroy(n->ready);
     if (n->recorded)
         cudaEventDestroy(n->recorded);
+    for (int i = 0; i < TICKETS; i++)
+        if (n->tickets[i])
+            cudaEventDestroy(n->tickets[i]);
     if (n->reduce_stream)
         cudaStreamDestroy(n->reduce_stream);
     cudaFree(n->staging);
@@ -381,6 +493,8 @@ static enum err open_parts(struct coll_nccl *n, const struct coll_nccl_options *
     TRY(cuda_failed(cudaEventCreateWithFlags(&n->done, cudaEventDisableTiming), "event"));
     TRY(cuda_failed(cudaEventCreateWithFlags(&n->ready, cudaEventDisableTiming), "event"));
     TRY(cuda_failed(cudaEventCreateWithFlags(&n->recorded, cudaEventDisableTiming), "event"));
+    for (int i = 0; i < TICKETS; i++)
+        TRY(cuda_failed(cudaEventCreateWithFlags(&n->tickets[i], cudaEventDisableTiming), "event"));
     TRY(cuda_failed(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "stream"));
     TRY(cuda_failed(cudaStreamCreateWithPriority(&n->reduce_stream, cudaStreamNonBlocking, highest),
                     "stream"));
@@ -406,6 +520,9 @@ static enum err open_nccl(struct coll **c, const struct coll_nccl_options *o)
     static const struct coll_ops ops = {.reduce_begin = reduce_begin,
                                         .progress = progress,
                                         .reduce_wait = reduce_wait,
+                                        .all_gather_begin = all_gather_begin,
+                                        .reduce_scatter_begin = reduce_scatter_begin,
+                                        .ticket_wait = ticket_wait,
                                         .all_gather = all_gather,
                                         .all_to_all = all_to_all,
                                         .send_begin = send_begin,

@@ -7,6 +7,19 @@ static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t co
     return ERR_OK;
 }
 
+static enum err parts_begin(struct coll *c, const struct coll_parts *p, uint64_t *ticket)
+{
+    (void)c, (void)p;
+    *ticket = 0;
+    return ERR_OK;
+}
+
+static enum err ticket_wait(struct coll *c, uint64_t ticket)
+{
+    (void)c, (void)ticket;
+    return ERR_OK;
+}
+
 static enum err all_gather(struct coll *c, void *x, size_t unit_bytes, const size_t *first)
 {
     (void)c, (void)x, (void)unit_bytes, (void)first;
@@ -70,6 +83,9 @@ enum err coll_self_open(struct coll **c)
     static const struct coll_ops ops = {.reduce_begin = reduce_begin,
                                         .progress = nothing,
                                         .reduce_wait = nothing,
+                                        .all_gather_begin = parts_begin,
+                                        .reduce_scatter_begin = parts_begin,
+                                        .ticket_wait = ticket_wait,
                                         .all_gather = all_gather,
                                         .all_to_all = all_to_all,
                                         .send_begin = send_begin,

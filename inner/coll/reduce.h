@@ -3,8 +3,8 @@
 /* Gradient buckets. The slab of gradients becomes final from its end to its beginning while the
  * backward runs. As soon as the final gradients that are not yet being reduced exceed one bucket,
  * their sum over the ranks begins (GradientFlow's lazy all-reduce, arXiv 1902.06855: one pool in
- * backward order, no copies). With shards (ZeRO-1) each part is reduced to the rank that owns it: a
- * reduce_scatter in pieces.
+ * backward order, no copies). With units (train.zero_stage) a unit takes the place of a bucket: as
+ * soon as all of it is final, each rank begins to receive the sum of its part.
  *
  * With train.clip_per = bucket each rank clips its own gradients, bucket by bucket, in front of the
  * sum (Kim et al. 2024, 2402.02447), which needs no norm of the whole: of B buckets, cut from the
@@ -17,6 +17,7 @@
  * (inner/model/depth.h) are not sent.
  */
 #include "inner/coll/coll.h"
+#include "inner/coll/units.h"
 #include "inner/config/keys.h"
 
 struct grad_reduce;
@@ -37,15 +38,20 @@ TRAIN_GRAD_REDUCE_DTYPE(X)
 #undef X
 const struct reducer *reducer_of(const struct settings *s);
 
+struct grad_units {
+    const struct unit_map *map;
+    float *shard; /* device: sums of this rank's parts */
+    size_t left;  /* units below have not begun; private */
+};
 struct grad_reduce {
     struct coll *coll;
     struct dev *dev;
     const struct reducer *reducer;
-    float *grads;          /* device, borrowed */
-    void *memory;          /* device, borrowed: reducer->bytes(elements) */
-    size_t elements;       /* of the slab */
-    size_t bucket;         /* elements; 0: one sum behind the backward */
-    const size_t *offsets; /* (ranks + 1) shards, one of each rank; NULL: all-reduce */
+    float *grads;             /* device, borrowed */
+    void *memory;             /* device, borrowed: reducer->bytes(elements) */
+    size_t elements;          /* of the slab */
+    size_t bucket;            /* elements; 0: one sum behind the backward */
+    struct grad_units *units; /* NULL: all-reduce */
     /* The parts of the slab that are reduced, in order; equal on all ranks, and the gradients
      * beside them are 0. range_count 0: the whole slab. */
     const struct dev_range *ranges;

@@ -355,8 +355,9 @@ CHOICES_INNER(CONFIG_ENUM)
               "instead of the gradient. 0: none.")                                                 \
     X(train, zero_stage, INT, .fallback = "0", .min = 0, .max = 1,                                 \
       .help =                                                                                      \
-          "1: the ranks of a site share the optimizer's moments and its update (ZeRO-1), 8 bytes " \
-          "per parameter divided by the number of ranks. 0: every rank keeps all moments.")        \
+          "1: the ranks of a site share out the f32 parameters, the optimizer's moments and its "  \
+          "update (ZeRO-1), and collect the parameters in the model type (device.dtype) after "    \
+          "each. 0: every rank keeps all.")                                                        \
     X(train, modules, INT, .fallback = "1", .min = 1, .max = 64, .pinned = true,                   \
       .help =                                                                                      \
           "Cuts the layers into this many modules, and the ranks of a site divide the modules "    \

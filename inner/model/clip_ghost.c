@@ -75,7 +75,7 @@ static size_t ghost_room(const struct tensor *x)
 static const struct tensor *ghost_tensor(const struct ghost *g, const float *gradient)
 {
     const struct table *t = g->clip->o.table;
-    size_t low = 0, high = t->count, at = (size_t)(gradient - g->clip->m->weights.grads);
+    size_t low = 0, high = t->count, at = (size_t)(gradient - g->clip->m->weights->grads);
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
         if (t->tensors[middle].offset <= at)

@@ -39,8 +39,8 @@ void embed_fwd(struct model *m, const struct batch *b)
     bool norm = m->at.embed.norm.gain != NONE;
     void *last = m->live.set.embed_out ? m->live.set.embed_out : m->live.set.embedded;
     void *sum = norm ? m->live.set.embed_norm.residual : last;
-    struct dev_embed tables = embed_args(m, T);
     unit_gather(m, m->at.embed.unit);
+    struct dev_embed tables = embed_args(m, T);
     d->ops->embed_fwd(d, sum, &tables);
     block_profile(m, PROFILE_EMBED);
     struct norm_run n = embed_norm_of(m, T);

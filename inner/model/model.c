@@ -115,10 +115,10 @@ static void lay_out(struct layout *l, struct model *m)
 {
     size_t T = m->form.tokens_max, rows = T > m->token.max ? T : m->token.max;
     size_t width = m->form.C > m->form.E ? m->form.C : m->form.E;
-    m->weights.rope_table =
-        m->weights.rope_count ? layout_reserve(l, m->weights.rope_count * sizeof(float)) : NULL;
-    m->weights.rope_local = m->weights.rope_count && m->form.window
-                                ? layout_reserve(l, m->weights.rope_count * sizeof(float))
+    m->live.rope_table =
+        m->form.rope_count ? layout_reserve(l, m->form.rope_count * sizeof(float)) : NULL;
+    m->live.rope_local = m->form.rope_count && m->form.window
+                                ? layout_reserve(l, m->form.rope_count * sizeof(float))
                                 : NULL;
     for (size_t i = 0; i < m->form.set_count; i++)
         reserve_set(l, m, m->live.sets ? &m->live.sets[i] : NULL, T);
@@ -194,8 +194,7 @@ static void configure(struct model *m, const struct model_options *o)
     const struct settings *s = o->settings;
     *m = (struct model){.settings = s,
                         .table = o->table,
-                        .form = {.tokens_max = o->tokens_max, .train = o->train},
-                        .weights = {.holder = slab_whole}};
+                        .form = {.tokens_max = o->tokens_max, .train = o->train}};
     m->form.C = (size_t)s->model_width;
     m->form.E = table_embed(s);
     m->form.F = table_mlp(s);
@@ -208,7 +207,7 @@ static void configure(struct model *m, const struct model_options *o)
     m->form.U = m->form.gated ? 2 * m->form.F : m->form.F;
     m->form.types = (size_t)s->model_types;
     if (s->model_positions == MODEL_POSITIONS_ROPE)
-        m->weights.rope_count = (size_t)s->model_context * (m->form.C / m->form.NH);
+        m->form.rope_count = (size_t)s->model_context * (m->form.C / m->form.NH);
     m->form.V = (size_t)s->model_vocab;
     m->form.VP = table_vocab_padded(s);
     m->form.stochastic = s->train_rounding == TRAIN_ROUNDING_STOCHASTIC;
@@ -249,22 +248,28 @@ static struct dev_shape shape(const struct model *m, const struct settings *s, e
                               .elements = m->table->elements};
 }
 
-struct model_memory model_plan(const struct model_options *o, enum dtype model_type)
+struct model_memory model_plan_shared(const struct model_options *o, const struct unit_map *map,
+                                      enum dtype model_type)
 {
     const struct settings *s = o->settings;
-    size_t elements = o->table->elements;
+    const struct weights_memory weights = weights_plan(o->table, map, o->train, model_type);
     struct model m;
     struct layout l = {.value = dtype_size(model_type)};
     configure(&m, o);
     lay_out(&l, &m);
     struct dev_shape size = shape(&m, s, model_type);
     return (struct model_memory){
-        .parameters = elements * sizeof(float),
-        .params_bf16 = model_type == DTYPE_F32 ? 0 : elements * dtype_size(model_type),
-        .gradients = o->train ? elements * sizeof(float) : 0,
+        .parameters = weights.parameters,
+        .params_bf16 = weights.params_bf16,
+        .gradients = weights.gradients,
         .activations = l.used,
         .workspace = dev_workspace(config_choice_name(device_kind_choices, s->device_kind), &size),
     };
+}
+
+struct model_memory model_plan(const struct model_options *o, enum dtype model_type)
+{
+    return model_plan_shared(o, NULL, model_type);
 }
 
 /* ---- open ---- */
@@ -289,9 +294,6 @@ static enum err alloc_slabs(struct model *m, const struct model_options *o)
 {
     struct dev *d = m->dev;
     struct model_memory plan = model_plan(o, d->model_type);
-    TRY(dev_alloc(d, (void **)&m->weights.params, plan.parameters));
-    TRY(dev_alloc(d, &m->weights.params_bf16, plan.params_bf16));
-    TRY(dev_alloc(d, (void **)&m->weights.grads, plan.gradients));
     TRY(dev_alloc(d, &m->live.slab, plan.activations));
     struct layout l = {.base = m->live.slab, .value = dtype_size(d->model_type)};
     lay_out(&l, m);
@@ -324,25 +326,25 @@ static enum err make_rope_table(struct model *m, float *to, double theta,
 {
     struct arena scratch = arena_make(0);
     size_t HD = m->form.C / m->form.NH, half = HD / 2;
-    float *table = arena_array(&scratch, m->weights.rope_count, sizeof *table);
+    float *table = arena_array(&scratch, m->form.rope_count, sizeof *table);
     if (!table)
         return err_set(ERR_MEMORY, "no memory for the %zu values of the rope table",
-                       m->weights.rope_count);
+                       m->form.rope_count);
     for (size_t k = 0; k < half; k++) {
         double step = pow(theta, -2.0 * (double)k / (double)HD);
         step = scaled && scaled->model_rope_factor > 1 ? rope_scaled(scaled, step) : step;
-        for (size_t p = 0; p < m->weights.rope_count / HD; p++) {
+        for (size_t p = 0; p < m->form.rope_count / HD; p++) {
             table[p * HD + k] = (float)cos((double)p * step);
             table[p * HD + half + k] = (float)sin((double)p * step);
         }
     }
-    m->dev->ops->copy(m->dev, to, table, m->weights.rope_count * sizeof *table);
+    m->dev->ops->copy(m->dev, to, table, m->form.rope_count * sizeof *table);
     arena_free(&scratch);
     return ERR_OK;
 }
 
-enum err model_open(struct model **out, struct dev *d, const struct model_options *o,
-                    struct arena *perm)
+enum err model_open_shared(struct model **out, struct dev *d, const struct model_options *o,
+                           const struct model_sharing *by, struct arena *perm)
 {
     struct model *m;
     *out = NULL;
@@ -357,11 +359,16 @@ enum err model_open(struct model **out, struct dev *d, const struct model_option
                       arena_array(perm, m->form.L, sizeof *m->live.sets[i].saved));
     find_block_offsets(m);
     TRY(heads_open(m, perm));
-    enum err e = alloc_slabs(m, o);
-    if (!e && m->weights.rope_table)
-        e = make_rope_table(m, m->weights.rope_table, o->settings->model_rope_theta, o->settings);
-    if (!e && m->weights.rope_local)
-        e = make_rope_table(m, m->weights.rope_local, o->settings->model_rope_theta_local, NULL);
+    const struct weights_options w = {
+        d, o->table, o->train, m->form.stochastic, (uint64_t)o->settings->run_seed};
+    TRY_ALLOC(m->weights = arena_alloc(perm, sizeof *m->weights));
+    enum err e = weights_open(m->weights, &w, by, perm);
+    if (!e)
+        e = alloc_slabs(m, o);
+    if (!e && m->live.rope_table)
+        e = make_rope_table(m, m->live.rope_table, o->settings->model_rope_theta, o->settings);
+    if (!e && m->live.rope_local)
+        e = make_rope_table(m, m->live.rope_local, o->settings->model_rope_theta_local, NULL);
     if (e) {
         model_close(m);
         return e;
@@ -370,74 +377,73 @@ enum err model_open(struct model **out, struct dev *d, const struct model_option
     return ERR_OK;
 }
 
+enum err model_open(struct model **m, struct dev *d, const struct model_options *o,
+                    struct arena *perm)
+{
+    return model_open_shared(m, d, o, &(struct model_sharing){.map = NULL}, perm);
+}
+
 void model_close(struct model *m)
 {
     if (!m)
         return;
-    dev_free(m->dev, m->weights.params);
-    dev_free(m->dev, m->weights.params_bf16);
-    dev_free(m->dev, m->weights.grads);
+    weights_close(m->weights);
     dev_free(m->dev, m->live.slab);
     for (int i = 0; i < 2; i++)
         if (m->batch.upload[i].host)
             m->dev->ops->host_free(m->dev, m->batch.upload[i].host);
     m->batch.upload[0].host = m->batch.upload[1].host = NULL;
-    m->weights.params = m->weights.grads = NULL;
-    m->weights.params_bf16 = m->live.slab = NULL;
+    m->live.slab = NULL;
 }
 
 float *model_gather_ranges(struct model *m, const struct dev_range *r, size_t n)
 {
-    const struct slab_holder *h = &m->weights.holder;
-    for (size_t i = 0; i < n; i++) {
-        ASSERT(r[i].offset + r[i].count <= m->table->elements);
-        h->gather(h->self, m->weights.params, r[i]);
-    }
-    return m->weights.params;
+    return weights_gather(m->weights, r, n);
 }
 
 void model_scatter_ranges(struct model *m, const struct dev_range *r, size_t n, bool written)
 {
-    const struct slab_holder *h = &m->weights.holder;
-    for (size_t i = 0; i < n; i++)
-        h->scatter(h->self, m->weights.params, r[i], written);
+    weights_scatter(m->weights, r, n, written);
 }
 
 float *model_gather(struct model *m, struct dev_range r)
 {
-    return model_gather_ranges(m, &r, 1) + r.offset;
+    return weights_gather(m->weights, &r, 1) + r.offset;
 }
 
 void model_scatter(struct model *m, struct dev_range r, bool written)
 {
-    model_scatter_ranges(m, &r, 1, written);
+    weights_scatter(m->weights, &r, 1, written);
 }
 
 void model_hold(struct model *m, const struct slab_holder *h)
 {
-    m->weights.holder = *h;
+    weights_hold(m->weights, h);
+}
+
+struct weights *model_weights(struct model *m)
+{
+    return m->weights;
 }
 
 void unit_gather(struct model *m, struct dev_range unit)
 {
-    if (!m->weights.borrowed)
-        model_gather(m, unit);
+    weights_need(m->weights, unit);
 }
 
 void unit_scatter(struct model *m, struct dev_range unit)
 {
-    if (!m->weights.borrowed)
-        model_scatter(m, unit, false);
+    weights_done(m->weights, unit);
 }
 
 float *model_grads(struct model *m)
 {
-    return m->weights.grads;
+    return m->weights->grads;
 }
 
 void *model_params_bf16(struct model *m)
 {
-    return m->weights.params_bf16;
+    return m->weights->params_bf16;
 }
 
 size_t model_tokens_max(const struct model *m)
@@ -447,12 +453,12 @@ size_t model_tokens_max(const struct model *m)
 
 bool model_rounds_stochastically(const struct model *m)
 {
-    return m->weights.params_bf16 && m->form.stochastic;
+    return m->weights->params_bf16 && m->form.stochastic;
 }
 
 void model_set_step(struct model *m, int64_t step)
 {
-    m->pass.step = (uint64_t)step;
+    weights_step(m->weights, (uint64_t)step);
     m->pass.finished = step;
 }
 
@@ -463,22 +469,12 @@ void model_set_finished(struct model *m, int64_t steps)
 
 void model_params_changed(struct model *m)
 {
-    const struct dev_random r = {.seed = m->form.seed, .step = m->pass.step};
-    const struct dev_range all = slab_all(m->table);
-    void *copy = m->weights.params_bf16;
-    if (!copy)
-        return;
-    const float *params = model_gather(m, all);
-    if (m->form.stochastic)
-        m->dev->ops->round_stochastic(m->dev, copy, params, &r, all.count);
-    else
-        m->dev->ops->cast(m->dev, copy, params, all.count);
-    model_scatter(m, all, false);
+    weights_changed(m->weights);
 }
 
 void model_grads_zero(struct model *m)
 {
-    m->dev->ops->zero(m->dev, m->weights.grads, m->table->elements * sizeof *m->weights.grads);
+    m->dev->ops->zero(m->dev, m->weights->grads, m->table->elements * sizeof *m->weights->grads);
 }
 
 /* ---- the running pass ---- */
@@ -491,14 +487,7 @@ void pass_begin(struct model *m, size_t begin, const struct model_grad_hook *hoo
 
 struct weights_used weights_use(struct model *m, struct weights_used x)
 {
-    const struct weights_used before = {m->weights.params, m->weights.params_bf16,
-                                        m->weights.borrowed};
-    if (!x.params)
-        return before;
-    m->weights.params = x.params;
-    m->weights.params_bf16 = x.copy;
-    m->weights.borrowed = x.borrowed;
-    return before;
+    return weights_borrow(m->weights, x);
 }
 
 void pass_end(struct model *m)
@@ -716,7 +705,7 @@ enum err model_accumulate(struct model *m, const struct batch *b, float grad_sca
         pass_run(p, PASS_BACKWARD);
     additions_end(m);
     pass_end(m);
-    return ERR_OK;
+    return weights_error(m->weights);
 }
 
 enum err model_step(struct model *m, const struct batch *b, float grad_scale,

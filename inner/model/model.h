@@ -11,6 +11,7 @@
 #include "inner/model/loss.h"
 #include "inner/model/profile.h"
 #include "inner/model/slab.h"
+#include "inner/model/weights.h"
 
 struct model; /* opaque */
 
@@ -32,9 +33,15 @@ struct model_options {
 /* device.products, device.accumulator: what the device is opened with. */
 struct dev_emulation model_emulation(const struct settings *s);
 struct model_memory model_plan(const struct model_options *o, enum dtype model_type);
+/* The ranks share parameters and gradients out (train.zero_stage). map NULL: as model_plan, and
+ * model_open. */
+struct model_memory model_plan_shared(const struct model_options *o, const struct unit_map *map,
+                                      enum dtype model_type);
 /* Parameters are zero until written. */
 enum err model_open(struct model **m, struct dev *d, const struct model_options *o,
                     struct arena *perm) MUST;
+enum err model_open_shared(struct model **m, struct dev *d, const struct model_options *o,
+                           const struct model_sharing *by, struct arena *perm) MUST;
 void model_close(struct model *m); /* NULL is fine */
 /* The parameters of a range of the table, on the device, f32: values[0] is element r.offset. Valid
  * until model_scatter of the same range, which says whether they were written. Gradients lie in one
@@ -44,6 +51,8 @@ void model_scatter(struct model *m, struct dev_range r, bool written);
 /* The same of several ranges: values[e] is element e of the table, in the ranges alone. */
 float *model_gather_ranges(struct model *m, const struct dev_range *r, size_t n);
 void model_scatter_ranges(struct model *m, const struct dev_range *r, size_t n, bool written);
+/* What of the slabs is on this rank. */
+struct weights *model_weights(struct model *m);
 /* Replaces slab_whole as the holder. Before the first pass, and before parameters are written. */
 void model_hold(struct model *m, const struct slab_holder *h);
 float *model_grads(struct model *m);

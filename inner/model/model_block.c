@@ -13,23 +13,19 @@
 #include <math.h>
 
 /* ---- one op each, arguments from offsets ---- */
-float *block_param(const struct model *m, ptrdiff_t at)
+const float *block_param(const struct model *m, ptrdiff_t at)
 {
-    return at == NONE ? NULL : m->weights.params + at;
+    return weights_param(m->weights, at);
 }
 
 float *block_grad(const struct model *m, ptrdiff_t at)
 {
-    return at == NONE ? NULL : m->weights.grads + at;
+    return weights_grad(m->weights, at);
 }
 
 const void *block_weight(const struct model *m, ptrdiff_t at)
 {
-    if (at == NONE)
-        return NULL;
-    return m->weights.params_bf16
-               ? (const char *)m->weights.params_bf16 + (size_t)at * dtype_size(m->dev->model_type)
-               : (const void *)(m->weights.params + at);
+    return weights_matrix(m->weights, at);
 }
 
 static struct dev_norm_args norm_args(const struct model *m, const struct norm_run *n)
@@ -179,14 +175,14 @@ static void apply_rope(struct model *m, void *qkv, size_t i, size_t T, bool back
 {
     size_t HD = m->form.C / m->form.NH;
     const struct dev_rope r = {.table =
-                                   sees_all(m, i) ? m->weights.rope_table : m->weights.rope_local,
+                                   sees_all(m, i) ? m->live.rope_table : m->live.rope_local,
                                .positions = m->batch.positions,
                                .T = T,
                                .heads = m->form.NH + m->form.KVH,
                                .HD = HD,
                                .stride = m->form.Q,
                                .inverse = back};
-    if (m->weights.rope_table)
+    if (m->live.rope_table)
         m->dev->ops->rope(m->dev, qkv, &r);
 }
 

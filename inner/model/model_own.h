@@ -10,7 +10,7 @@
 #include "inner/model/depth.h"
 #include "inner/model/model.h"
 
-enum { NONE = -1 }; /* offset of a tensor that this model lacks */
+enum { NONE = WEIGHTS_NONE }; /* offset of a tensor that this model lacks */
 
 /* Offsets of tensors into the slabs. */
 struct norm_offsets {
@@ -143,6 +143,7 @@ struct model_form { /* what the settings say; the same after open */
     uint64_t seed;
     bool recompute; /* the backward recomputes the activations of a block */
     size_t set_count;
+    size_t rope_count; /* elements of a rope table; 0: no rope */
 };
 struct model_offsets {            /* where tensors are in the slabs; the same after open */
     struct block_offsets *blocks; /* [L] */
@@ -150,17 +151,10 @@ struct model_offsets {            /* where tensors are in the slabs; the same af
     struct embed_offsets embed;
     struct head_offsets head;
 };
-struct model_weights {
-    float *params, *grads;
-    void *params_bf16;         /* NULL: the model type is f32 */
-    struct slab_holder holder; /* of params */
-    bool borrowed;             /* params are those of an earlier step, and whole (weights_use) */
-    size_t rope_count;         /* elements of a rope table; 0: no rope */
-    /* (context, HD), see dev_rope; of layers with a window: NULL without. */
-    float *rope_table, *rope_local;
-};
 struct model_live { /* activations and gradients of a pass */
     void *slab;     /* one allocation: all buffers of the model, and the rope tables */
+    /* (context, HD), see dev_rope; of layers with a window: NULL without. */
+    float *rope_table, *rope_local;
     /* [set_count], the one in use is `set`. [L] of saved: without train all L share one set of
      * buffers; with recompute all is shared but what a block is recomputed from: norm1, or with
      * post norms norm2_out, the next block's input. */
@@ -187,8 +181,7 @@ struct model_pass { /* the running pass */
     /* depth.h: layers 0 .. layers - 1 are there, layers first .. learn, and the embeddings, with
      * the head that is tied to them, where first is 0. */
     size_t layers, first;
-    size_t begin;  /* the layer whose input is in memory: of a pass over a part its first, else 0 */
-    uint64_t step; /* of model_set_step */
+    size_t begin; /* the layer whose input is in memory: of a pass over a part its first, else 0 */
     int64_t finished;                        /* steps that have updated the parameters */
     const struct model_grad_hook *grad_hook; /* of the running backward, or NULL */
 };
@@ -199,7 +192,7 @@ struct model {
     const struct settings *settings;
     struct model_form form;
     struct model_offsets at;
-    struct model_weights weights;
+    struct weights *weights;
     struct model_live live;
     struct token_head token;
     struct sequence_head sequence;
@@ -231,11 +224,11 @@ ptrdiff_t table_offset(const struct table *t, int layer, const char *name);
 struct norm_offsets norm_offsets_of(const struct table *t, int layer, const char *module);
 struct linear_offsets linear_offsets_of(const struct table *t, int layer, const char *module);
 
-/* Passes call these before and after the ops of a unit. Nothing to do for borrowed parameters. */
+/* Passes call these before and after the ops of a unit (weights.h). */
 void unit_gather(struct model *m, struct dev_range unit);
 void unit_scatter(struct model *m, struct dev_range unit);
 /* A tensor's parameters, its gradients, and its weights in the model type; NULL for NONE. */
-float *block_param(const struct model *m, ptrdiff_t at);
+const float *block_param(const struct model *m, ptrdiff_t at);
 float *block_grad(const struct model *m, ptrdiff_t at);
 const void *block_weight(const struct model *m, ptrdiff_t at);
 /* Calls the gradient hook: the gradients from offset `at` on are final. The backward runs through
@@ -319,11 +312,6 @@ static inline void *branch_gradient(const struct model *m)
 /* model.c. A training pass begins; the input of layer `begin` is in memory. */
 void pass_begin(struct model *m, size_t begin, const struct model_grad_hook *hook);
 void pass_end(struct model *m);
-struct weights_used {
-    float *params; /* NULL: those that the model uses already */
-    void *copy;
-    bool borrowed; /* see struct model_weights */
-};
 /* The model uses the parameters `x` from now on. Returns those that it used before. */
 struct weights_used weights_use(struct model *m, struct weights_used x);
 /* model.c, of a whole pass and of its parts: the batch to the device, after the choice of the set;

@@ -315,14 +315,21 @@ static float draw_normal(enum table_init init, uint64_t seed, uint64_t element)
     return x;
 }
 
-void table_init(const struct table *t, uint64_t seed, float *slab)
+void table_init_range(const struct table *t, uint64_t seed, struct dev_range r, float *to)
 {
-    memset(slab, 0, t->elements * sizeof *slab);
+    size_t end = r.offset + r.count;
+    memset(to, 0, r.count * sizeof *to);
     for (size_t i = 0; i < t->count; i++) {
         const struct tensor *x = &t->tensors[i];
-        size_t count = (size_t)x->shape[0] * (size_t)x->shape[1];
-        for (size_t j = 0; j < count && x->init != TABLE_ZERO; j++)
-            slab[x->offset + j] =
-                x->init == TABLE_ONE ? 1.0f : x->std * draw_normal(x->init, seed, x->offset + j);
+        size_t last = x->offset + (size_t)x->shape[0] * (size_t)x->shape[1];
+        last = last < end ? last : end;
+        for (size_t j = x->offset > r.offset ? x->offset : r.offset;
+             j < last && x->init != TABLE_ZERO; j++)
+            to[j - r.offset] = x->init == TABLE_ONE ? 1.0f : x->std * draw_normal(x->init, seed, j);
     }
+}
+
+void table_init(const struct table *t, uint64_t seed, float *slab)
+{
+    table_init_range(t, seed, (struct dev_range){0, t->elements}, slab);
 }

@@ -103,5 +103,7 @@ size_t table_projections(const struct settings *s, const struct tensor *x,
 struct digest table_digest(const struct table *t);
 /* Fills a host slab with the initial parameters: a function of the seed and the element alone. */
 void table_init(const struct table *t, uint64_t seed, float *slab);
+/* The same of a range alone: to[0] is element r.offset. */
+void table_init_range(const struct table *t, uint64_t seed, struct dev_range r, float *to);
 
 #endif

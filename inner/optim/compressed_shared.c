@@ -35,7 +35,7 @@ void compress_put_groups(struct optim *o)
 {
     struct dev *d = o->dev;
     d->ops->copy_async(d, o->buffers.groups, o->buffers.groups_host,
-                       o->parts.range_count * sizeof *o->buffers.groups);
+                       o->parts.count * sizeof *o->buffers.groups);
     d->ops->event_record(d, o->buffers.event);
 }
 

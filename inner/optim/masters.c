@@ -7,14 +7,14 @@
 
 static const struct dev_narrow fp16 = {.exponent = 6, .mantissa = 9};
 
-/* Elements from .. to of the slab, of this rank's shard. */
+/* `count` elements from `from` on of this rank's shard, which begin at `at` in the slab. */
 static void elements_round(struct optim *o, const struct optim_slabs *x, struct dev_narrow a,
-                           size_t from, size_t to)
+                           struct dev_range r, size_t at)
 {
-    a.first = from;
-    if (from < to)
-        o->dev->ops->round_narrow(o->dev, x->params + from, x->copy ? x->copy + from : NULL, &a,
-                                  to - from);
+    a.first = at;
+    if (r.count)
+        o->dev->ops->round_narrow(o->dev, x->params + r.offset, x->copy ? x->copy + r.offset : NULL,
+                                  &a, r.count);
 }
 
 /* Ranges that learn in this step, and the padding between them, which is 0, in one call. */
@@ -22,23 +22,26 @@ void optim_masters_round(struct optim *o, const struct optim_slabs *x, int64_t s
 {
     struct dev_narrow a = fp16;
     const enum train_master_weights form = o->settings->train_master_weights;
-    size_t from = 0, to = 0;
+    struct dev_range run = {0, 0};
+    size_t at = 0;
     if (form == TRAIN_MASTER_F32)
         return;
     a.stochastic = form == TRAIN_MASTER_FP16_STOCHASTIC;
     a.seed = (uint64_t)o->settings->run_seed;
     a.step = (uint64_t)step;
     a.gscale = o->buffers.gscale;
-    for (size_t r = 0; r < o->parts.range_count; r++) {
-        size_t begin = o->shard.begin + o->parts.ranges[r].offset;
-        if (o->buffers.groups_host[r].active && from == to)
-            from = begin;
-        if (o->buffers.groups_host[r].active) {
-            to = begin + o->parts.ranges[r].count;
+    for (size_t i = 0; i < o->parts.count; i++) {
+        const struct dev_range *r = &o->parts.ranges[i];
+        bool joins = run.count && r->offset - run.offset == o->parts.at[i] - at;
+        if (r->count == 0)
             continue;
+        if (!joins || !o->buffers.groups_host[i].active) {
+            elements_round(o, x, a, run, at);
+            run = (struct dev_range){r->offset, 0};
+            at = o->parts.at[i];
         }
-        elements_round(o, x, a, from, to);
-        from = to = 0;
+        if (o->buffers.groups_host[i].active)
+            run.count = r->offset + r->count - run.offset;
     }
-    elements_round(o, x, a, from, to);
+    elements_round(o, x, a, run, at);
 }

@@ -53,17 +53,17 @@ enum err optim_matrices_open(struct optim *o, struct arena *scratch)
 {
     struct optim_matrices *x = &o->matrices;
     struct dev_matrix *host;
-    TRY_ALLOC(host = arena_array(scratch, o->parts.range_count + 1, sizeof *host));
-    for (size_t i = 0; i < o->parts.range_count; i++) {
-        host[i] = matrix_of(&o->parts.list[o->parts.first + i]);
-        host[i].offset -= o->shard.begin;
+    TRY_ALLOC(host = arena_array(scratch, o->parts.count + 1, sizeof *host));
+    for (size_t i = 0; i < o->parts.count; i++) {
+        if (o->parts.ranges[i].count) /* else it is another rank's, and empty here */
+            host[i] = matrix_of(&o->parts.list[i]);
+        host[i].offset = o->parts.ranges[i].offset;
         dev_matrices_add(&x->all, &host[i]);
     }
     x->list = o->buffers.workspace;
     x->partial = (float *)(void *)((char *)o->buffers.workspace + list_bytes(o->parts.count));
     x->lines = o->method->more ? o->state[OPTIM_MORE].shard : x->partial + x->all.partial;
-    if (o->parts.range_count)
-        o->dev->ops->copy(o->dev, x->list, host, o->parts.range_count * sizeof *host);
+    o->dev->ops->copy(o->dev, x->list, host, o->parts.count * sizeof *host);
     return ERR_OK;
 }
 

@@ -163,7 +163,7 @@ static void orthogonalise(struct optim *o, const struct dev_optim *a, size_t r)
 {
     struct dev *d = o->dev;
     size_t size = dtype_size(d->model_type), n;
-    const struct optim_part *part = &o->parts.list[o->parts.first + r];
+    const struct optim_part *part = &o->parts.list[r];
     struct matrix matrix = matrix_of(part->tensor, part->count);
     struct room room = room_of(o->settings, o->table);
     float *gradient = a->g + a->ranges[r].offset;
@@ -185,7 +185,7 @@ static void orthogonalise(struct optim *o, const struct dev_optim *a, size_t r)
 /* Whether this rank computes the products of range r. */
 static bool is_mine(const struct optim *o, size_t r)
 {
-    size_t offset = o->parts.list[o->parts.first + r].offset;
+    size_t offset = o->parts.list[r].offset;
     int rank = o->coll->rank;
     return !o->shard.work || (offset >= o->shard.work[rank] && offset < o->shard.work[rank + 1]);
 }

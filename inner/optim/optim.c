@@ -53,66 +53,6 @@ double optim_lr(const struct settings *s, int64_t step)
     return lr * depth_warmup(s, (uint64_t)step);
 }
 
-/* ---- shards ---- */
-/* The cut in tensor x next to `even`, an element of it: a multiple of DEV_RUN within a part. */
-static size_t cut_within(const struct settings *s, const struct tensor *x, size_t even, size_t next)
-{
-    size_t elements[TABLE_PROJECTIONS_MAX], offset = x->offset;
-    size_t n = optim_parts(optim_method_of(s), s, x, elements);
-    for (size_t i = 0; i < n; offset += elements[i++]) {
-        size_t runs = (even - offset) / DEV_RUN * DEV_RUN;
-        if (runs < elements[i])
-            return offset + runs;
-    }
-    return next;
-}
-
-size_t optim_shard(const struct settings *s, const struct table *t, int rank, int ranks)
-{
-    size_t even = t->elements / (size_t)ranks * (size_t)rank;
-    if (rank == ranks)
-        return t->elements;
-    for (size_t i = t->count; i-- > 0;) {
-        const struct tensor *x = &t->tensors[i];
-        if (x->offset > even)
-            continue;
-        size_t next = i + 1 < t->count ? x[1].offset : t->elements;
-        if (optim_method_of(s)->whole)
-            return even - x->offset < next - even ? x->offset : next;
-        return cut_within(s, x, even, next);
-    }
-    return 0;
-}
-
-static int shards_of(const struct settings *s, int ranks)
-{
-    return s->train_zero_stage ? ranks : 1;
-}
-
-/* Floats of further state that tensors from slab element `begin` to `end` keep. */
-static size_t more_of(const struct optim_method *m, const struct table *t, size_t begin, size_t end)
-{
-    size_t floats = 0;
-    for (size_t i = 0; m->more && i < t->count; i++)
-        if (t->tensors[i].offset >= begin && t->tensors[i].offset < end)
-            floats += m->more(&t->tensors[i]);
-    return floats;
-}
-
-size_t optim_plan(const struct settings *s, const struct table *t, int ranks)
-{
-    const struct optim_method *m = optim_method_of(s);
-    int shards = shards_of(s, ranks);
-    size_t most = 0;
-    for (int r = 0; r < shards; r++) {
-        size_t begin = optim_shard(s, t, r, shards), end = optim_shard(s, t, r + 1, shards),
-               floats = ((size_t)m->first + (size_t)m->second) * (end - begin) +
-                        more_of(m, t, begin, end);
-        most = floats > most ? floats : most;
-    }
-    return most * sizeof(float);
-}
-
 size_t optim_workspace(const struct settings *s, const struct table *t, enum dtype type)
 {
     const struct optim_method *m = optim_method_of(s);
@@ -124,10 +64,10 @@ void optim_describe(struct optim_state state[OPTIM_STATES], const struct optim_m
 {
     static const char *const names[OPTIM_STATES] = {"m", "v", "more"};
     const size_t elements[OPTIM_STATES] = {m->first ? t->elements : 0, m->second ? t->elements : 0,
-                                           more_of(m, t, 0, t->elements)};
+                                           optim_more_of(m, t, 0, t->elements)};
     for (int i = 0; i < OPTIM_STATES; i++)
         state[i] =
-            (struct optim_state){.name = names[i], .elements = elements[i], .end = elements[i]};
+            (struct optim_state){.name = names[i], .elements = elements[i], .count = elements[i]};
 }
 
 /* All slabs of state but the last, which passes through the slab of gradients. */
@@ -141,108 +81,35 @@ size_t optim_staging(const struct settings *s, const struct table *t, int ranks)
         last = state[i].elements ? state[i].elements * sizeof(float) : last;
     }
     bytes -= last;
-    return shards_of(s, ranks) > 1 ? bytes : 0;
-}
-
-static enum err cut_shards(struct optim *o, const struct table *t, struct arena *perm)
-{
-    struct coll *c = o->coll;
-    bool shared = shards_of(o->settings, c->size) > 1,
-         summed = o->settings->train_modules == 1; /* else a rank has its modules' gradients only */
-    size_t *offsets;
-    o->shard.end = t->elements;
-    if (c->size == 1 || !(shared || (o->method->flop && summed)))
-        return ERR_OK;
-    TRY_ALLOC(offsets = arena_array(perm, (size_t)c->size + 1, sizeof *offsets));
-    for (int r = 0; r <= c->size; r++)
-        offsets[r] = optim_shard(o->settings, t, r, c->size);
-    *(shared ? &o->shard.offsets : &o->shard.work) = offsets;
-    if (!shared)
-        return ERR_OK;
-    o->shard.begin = o->shard.offsets[c->rank];
-    o->shard.end = o->shard.offsets[c->rank + 1];
-    return ERR_OK;
-}
-
-static enum err list_parts(struct optim *o, const struct table *t, struct arena *perm)
-{
-    TRY_ALLOC(o->parts.list =
-                  arena_array(perm, TABLE_PROJECTIONS_MAX * t->count, sizeof *o->parts.list));
-    for (size_t i = 0; i < t->count; i++) {
-        const struct tensor *x = &t->tensors[i];
-        size_t elements[TABLE_PROJECTIONS_MAX],
-            offset = x->offset, n = optim_parts(o->method, o->settings, x, elements);
-        for (size_t k = 0; k < n; offset += elements[k++])
-            o->parts.list[o->parts.count++] = (struct optim_part){x, offset, elements[k]};
-    }
-    return ERR_OK;
-}
-
-/* The parts' ranges within this rank's shard, counted from its begin. */
-static enum err cut_ranges(struct optim *o, const struct table *t, struct arena *perm)
-{
-    TRY(list_parts(o, t, perm));
-    TRY_ALLOC(o->parts.ranges = arena_array(perm, o->parts.count, sizeof *o->parts.ranges));
-    TRY_ALLOC(o->parts.more_at = arena_array(perm, o->parts.count, sizeof *o->parts.more_at));
-    for (size_t i = 0; i < o->parts.count; i++) {
-        const struct optim_part *x = &o->parts.list[i];
-        size_t from = x->offset > o->shard.begin ? x->offset : o->shard.begin,
-               to = x->offset + x->count;
-        to = to < o->shard.end ? to : o->shard.end;
-        if (from >= to)
-            continue;
-        if (o->parts.range_count == 0)
-            o->parts.first = i;
-        o->parts.more_at[o->parts.range_count] =
-            more_of(o->method, t, o->shard.begin, x->tensor->offset);
-        o->parts.ranges[o->parts.range_count++] =
-            (struct dev_range){from - o->shard.begin, to - from};
-    }
-    return ERR_OK;
+    return optim_shares(s, ranks) ? bytes : 0;
 }
 
 /* ---- open ---- */
-/* Where the shards of further state begin: it lies in the order of the tensors. */
-static enum err cut_more(struct optim *o, const struct table *t, size_t **offsets,
-                         struct arena *perm)
+static enum err take_state(struct optim *o, const struct table *t)
 {
-    ASSERT(o->method->whole); /* a part of a tensor has no part of its further state */
-    TRY_ALLOC(*offsets = arena_array(perm, (size_t)o->coll->size + 1, sizeof **offsets));
-    for (int r = 0; r <= o->coll->size; r++)
-        (*offsets)[r] = more_of(o->method, t, 0, o->shard.offsets[r]);
-    return ERR_OK;
-}
-
-static enum err take_state(struct optim *o, const struct table *t, struct arena *perm)
-{
-    int rank = o->coll->rank;
     optim_describe(o->state, o->method, t);
     for (int i = 0; i < OPTIM_STATES; i++) {
         struct optim_state *x = &o->state[i];
-        size_t *offsets = o->shard.offsets;
         ASSERT(x->elements <= t->elements); /* shards pass through the slab of gradients */
-        if (x->elements && offsets) {
-            if (i == OPTIM_MORE)
-                TRY(cut_more(o, t, &offsets, perm));
-            x->offsets = offsets;
-            x->begin = offsets[rank];
-            x->end = offsets[rank + 1];
+        if (x->elements && o->shard.map) {
+            x->map = i == OPTIM_MORE ? o->shard.more : o->shard.map;
+            x->count = unit_shard(x->map, o->coll->rank);
         }
-        TRY(dev_alloc(o->dev, (void **)&x->shard, (x->end - x->begin) * sizeof *x->shard));
+        TRY(dev_alloc(o->dev, (void **)&x->shard, x->count * sizeof *x->shard));
     }
     return ERR_OK;
 }
 
 static enum err take_slabs(struct optim *o, const struct table *t, struct arena *perm)
 {
-    TRY(take_state(o, t, perm));
+    TRY(take_state(o, t));
     TRY(dev_alloc(o->dev, (void **)&o->buffers.gscale, sizeof *o->buffers.gscale));
     TRY(dev_alloc(o->dev, (void **)&o->buffers.stats, STEP_STATS * sizeof *o->buffers.stats));
     TRY(dev_alloc(o->dev, (void **)&o->buffers.sums,
                   o->method->sums ? OPT_SUMS * o->parts.count * sizeof *o->buffers.sums : 0));
     TRY(dev_alloc(o->dev, &o->buffers.workspace,
                   optim_workspace(o->settings, t, o->dev->model_type)));
-    size_t bytes = (o->parts.range_count + !o->parts.range_count) * sizeof *o->buffers.groups;
+    size_t bytes = o->parts.count * sizeof *o->buffers.groups;
     TRY(dev_alloc(o->dev, (void **)&o->buffers.groups, bytes));
     TRY(o->dev->ops->host_alloc(o->dev, (void **)&o->buffers.groups_host, bytes));
     if (o->method->matrices)
@@ -254,8 +121,8 @@ static enum err take_slabs(struct optim *o, const struct table *t, struct arena 
 
 static enum err open_optim(struct optim *o, const struct table *t, struct arena *perm)
 {
-    TRY(cut_shards(o, t, perm));
-    TRY(cut_ranges(o, t, perm));
+    TRY(optim_shard_open(o, perm));
+    TRY(optim_ranges_open(o, perm));
     TRY(take_slabs(o, t, perm));
     return o->compress ? compress_open(o, t, perm) : ERR_OK;
 }
@@ -352,10 +219,12 @@ static enum err put_groups(struct optim *o, int64_t step)
     struct dev *d = o->dev;
     count_updates(o, step);
     TRY(d->ops->event_wait(d, o->buffers.event));
-    for (size_t i = 0; i < o->parts.range_count; i++)
-        o->buffers.groups_host[i] = group_of(o, &o->parts.list[o->parts.first + i], step);
+    for (size_t i = 0; i < o->parts.count; i++) {
+        o->buffers.groups_host[i] = group_of(o, &o->parts.list[i], step);
+        o->buffers.groups_host[i].active &= o->parts.ranges[i].count > 0;
+    }
     d->ops->copy_async(d, o->buffers.groups, o->buffers.groups_host,
-                       o->parts.range_count * sizeof *o->buffers.groups);
+                       o->parts.count * sizeof *o->buffers.groups);
     d->ops->event_record(d, o->buffers.event);
     return ERR_OK;
 }
@@ -382,17 +251,17 @@ static struct opt_scalars scalars_of(const struct settings *s, int64_t step)
 static struct dev_optim arguments(const struct optim *o, const struct optim_slabs *x, int64_t step)
 {
     return (struct dev_optim){
-        .p = x->params + o->shard.begin,
+        .p = x->params,
         .m = o->state[OPTIM_FIRST].shard,
         .v = o->state[OPTIM_SECOND].shard,
-        .g = x->grads + o->shard.begin,
-        .model = x->copy ? x->copy + o->shard.begin : NULL,
+        .g = x->grads,
+        .model = x->copy,
         .gscale = o->buffers.gscale,
         .k = scalars_of(o->settings, step),
         .ranges = o->parts.ranges,
         .groups = o->buffers.groups,
-        .n = o->parts.range_count,
-        .sums = o->buffers.sums ? o->buffers.sums + o->parts.first : NULL,
+        .n = o->parts.count,
+        .sums = o->buffers.sums,
         .sums_stride = o->parts.count,
         .matrices = o->matrices.list,
         .tiles = o->matrices.all.tiles,
@@ -410,14 +279,14 @@ static enum err clip(struct optim *o, const float *grads, int64_t step)
 {
     struct dev *d = o->dev;
     double *stats = o->buffers.stats;
-    bool parts = o->shard.offsets || o->delays.steps || compress_local(o->settings, step);
+    bool parts = o->shard.map || o->delays.steps || compress_local(o->settings, step);
     const struct dev_clip a = {.sumsq = stats + STEP_SQUARE,
                                .loss = stats + STEP_LOSS,
                                .targets = stats + STEP_TARGETS,
                                .max_norm = o->settings->train_clip_per == TRAIN_CLIP_PER_MODEL
                                                ? (float)o->settings->train_clip
                                                : 0};
-    d->ops->sumsq(d, stats + STEP_SQUARE, grads + o->shard.begin, o->shard.end - o->shard.begin);
+    d->ops->sumsq(d, stats + STEP_SQUARE, grads, o->shard.count);
     TRY(o->coll->ops->all_reduce(o->coll, stats, parts ? STEP_STATS : STEP_SQUARE));
     d->ops->clip_scale(d, o->buffers.gscale, &a);
     return ERR_OK;
@@ -425,12 +294,16 @@ static enum err clip(struct optim *o, const float *grads, int64_t step)
 
 void optim_forget(struct optim *o, size_t from, size_t count)
 {
-    size_t to = from + count < o->shard.end ? from + count : o->shard.end;
-    from = from > o->shard.begin ? from : o->shard.begin;
-    for (int i = 0; i < OPTIM_MORE; i++)
-        if (o->state[i].elements && from < to)
-            o->dev->ops->zero(o->dev, o->state[i].shard + (from - o->shard.begin),
-                              (to - from) * sizeof *o->state[i].shard);
+    for (size_t i = 0; i < o->parts.count; i++) {
+        struct dev_range own = o->parts.ranges[i];
+        size_t at = o->parts.list[i].offset;
+        if (at < from || at >= from + count || own.count == 0)
+            continue;
+        for (int k = 0; k < OPTIM_MORE; k++)
+            if (o->state[k].elements)
+                o->dev->ops->zero(o->dev, o->state[k].shard + own.offset,
+                                  own.count * sizeof *o->state[k].shard);
+    }
 }
 
 enum err optim_step_slabs(struct optim *o, const struct optim_slabs *x, int64_t step)
@@ -443,20 +316,31 @@ enum err optim_step_slabs(struct optim *o, const struct optim_slabs *x, int64_t 
     return ERR_OK;
 }
 
+/* Of this rank's shards; the model collects what it needs of the others. */
+static enum err step_shards(struct optim *o, struct model *m, int64_t step)
+{
+    struct model_shards own = weights_shards(model_weights(m));
+    bool copies = own.copy && !model_rounds_stochastically(m);
+    const struct optim_slabs x = {own.params, own.grads, copies ? own.copy : NULL};
+    TRY(weights_shards_wait(model_weights(m))); /* the shards may still be on their way to other ranks */
+    TRY(optim_step_slabs(o, &x, step));
+    model_set_step(m, step + 1);
+    return weights_shards_changed(model_weights(m), copies);
+}
+
 enum err optim_step(struct optim *o, struct model *m, int64_t step)
 {
     bool copies = model_params_bf16(m) && !model_rounds_stochastically(m);
     const struct dev_range all = slab_all(o->table);
+    if (o->shard.map)
+        return step_shards(o, m, step);
     float *params = model_gather(m, all);
     const struct optim_slabs x = {params, model_grads(m),
                                   copies ? (uint16_t *)model_params_bf16(m) : NULL};
     TRY(optim_step_slabs(o, &x, step));
     model_set_step(m, step + 1);
-    if (o->shard.offsets)
-        TRY(o->coll->ops->all_gather(o->coll, params, sizeof(float), o->shard.offsets));
     model_scatter(m, all, true);
-    if (o->shard.offsets ||
-        model_rounds_stochastically(m)) /* else the update has written the copy */
+    if (model_rounds_stochastically(m)) /* else the update has written the copy */
         model_params_changed(m);
     return ERR_OK;
 }

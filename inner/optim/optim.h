@@ -4,14 +4,16 @@
  * as a pure function of the step, and the step of the method that train.optimizer names (method.h).
  * The state survives outer rounds (DiLoCo replaces parameters only).
  *
- * With train.zero_stage = 1 (ZeRO-1: Rajbhandari et al. 2020, arXiv 1910.02054, P_os) rank r holds
- * a shard: the state of elements offsets[r] .. offsets[r + 1] of the slab. It updates the
- * parameters there from the summed gradients there, and gathers the others' parameters. A tensor
- * may lie in several shards: its sums (LAMB's norms), like the global one (clip), are then the sum
- * of the shards', one small all-reduce in doubles. Shards end at multiples of DEV_RUN within a
- * tensor or projection, so that the step is that of train.zero_stage = 0 from the same gradients,
- * but for the last bit of a double.
+ * With train.zero_stage = 1 (ZeRO-1: Rajbhandari et al. 2020, arXiv 1910.02054, P_os) or more rank
+ * r holds a shard: its parts of all units (inner/coll/units.h), one after another. Its parameters,
+ * gradients and state have the same offsets there. It updates the parameters of its shard from the
+ * summed gradients, and the model collects the others'. A tensor may lie in several shards: its
+ * sums (LAMB's norms), like the global one (clip), are then the sum of the shards', one small
+ * all-reduce in doubles. Of methods with sums, parts end at multiples of DEV_RUN within a tensor or
+ * projection, so that the step is that of train.zero_stage = 0 from the same gradients, but for the
+ * last bit of a double.
  */
+#include "inner/coll/units.h"
 #include "inner/optim/compress.h"
 #include "inner/optim/method.h"
 
@@ -32,10 +34,10 @@ enum step_stat {
 enum optim_state_kind { OPTIM_FIRST, OPTIM_SECOND, OPTIM_MORE, OPTIM_STATES };
 struct optim_state {  /* one slab of state; all 0 where the method does not keep it */
     const char *name; /* in checkpoints: "m", "v", "more" */
-    float *shard;     /* device: elements begin .. end, this rank's */
+    float *shard;     /* device: (count) of this rank */
     size_t elements;  /* of all ranks' shards */
-    size_t begin, end;
-    const size_t *offsets; /* (ranks + 1) of all ranks' shards; NULL: every rank holds all */
+    size_t count;
+    const struct unit_map *map; /* whose shards these are; NULL: every rank holds all */
 };
 
 struct optim_part { /* of the slab: a tensor, or with train.trust_per a projection of it */
@@ -44,30 +46,32 @@ struct optim_part { /* of the slab: a tensor, or with train.trust_per a projecti
 };
 
 struct optim_matrices {      /* of methods with `matrices`; on the device */
-    struct dev_matrix *list; /* (range_count), in `workspace` */
+    struct dev_matrix *list; /* (parts), in `workspace` */
     struct dev_matrices all;
     float *partial, *lines; /* in `workspace`; lines may be further state */
 };
 
-struct optim_parts {          /* of the slab, and what a step goes over */
-    struct optim_part *list;  /* (count) of the table, in order */
-    struct dev_range *ranges; /* of parts from `first` on, or of their pieces here */
-    size_t count, range_count, first;
-    size_t *more_at; /* (range_count) where further state begins in its shard, of the range's
-                        tensor */
+struct optim_parts {         /* of the slab, and what a step goes over */
+    struct optim_part *list; /* (count) of the table, in order */
+    struct dev_range
+        *ranges;     /* (count) of this rank's shard: what it has of the part; or nothing */
+    size_t *at;      /* (count) where the range begins in the slab */
+    size_t *more_at; /* (count) where further state begins in its shard, of the range's tensor */
+    size_t count;
 };
 struct optim_buffers {
     double *sums;    /* device: (OPT_SUMS, parts), this rank's, then all ranks'; NULL: not needed */
     float *gscale;   /* device: scale of the gradient */
     double *stats;   /* device: (STEP_STATS) */
     void *workspace; /* device, of the method */
-    struct opt_group *groups;      /* device, (ranges): of the running step */
+    struct opt_group *groups;      /* device, (parts): of the running step */
     struct opt_group *groups_host; /* pinned; the host may write it after `event` */
     unsigned event;
 };
 struct optim_shard {
-    size_t begin, end; /* of the slab: what this rank updates */
-    size_t *offsets;   /* (ranks + 1) all ranks' shards; NULL: every rank updates everything */
+    size_t count;                      /* elements that this rank updates */
+    const struct unit_map *map, *more; /* of the slab, of further state; NULL: every rank updates
+                                          everything */
     size_t *work; /* (ranks + 1) without shards: of the slab, whose products each rank computes;
                      NULL: there are none, or one rank */
 };
@@ -84,7 +88,9 @@ struct optim_delays {
     int64_t from;
 };
 
-struct optim { /* written by optim.c, but for matrices (matrices.c), delays, together (train.c) */
+/* Written by optim.c, but for parts, shard (optim_shards.c), matrices (matrices.c), delays,
+ * together (train.c). */
+struct optim {
     struct dev *dev;
     struct coll *coll;
     const struct optim_method *method;
@@ -103,7 +109,7 @@ struct optim { /* written by optim.c, but for matrices (matrices.c), delays, tog
 };
 
 enum { OPTIM_ELSEWHERE = -1 };
-struct optim_slabs {       /* whole ones, on the device */
+struct optim_slabs {       /* of this rank's shard, or whole; on the device */
     float *params, *grads; /* the method may overwrite the gradients */
     uint16_t *copy;        /* bf16 copy of the parameters, which the update writes; NULL: none */
 };
@@ -113,8 +119,19 @@ struct optim_slabs {       /* whole ones, on the device */
  * or exponential with lr_end * lr added to all steps (DeepSpeed); times depth_warmup. */
 double optim_lr(const struct settings *s, int64_t step);
 const struct optim_method *optim_method_of(const struct settings *s); /* list.c */
-/* Where rank's shard begins, 0 <= rank <= ranks. */
-size_t optim_shard(const struct settings *s, const struct table *t, int rank, int ranks);
+/* Whether the ranks share the state out. The units and their parts, by what the method allows. */
+bool optim_shares(const struct settings *s, int ranks);
+enum err optim_units(struct unit_map *m, const struct settings *s, const struct table *t, int ranks,
+                     struct arena *a) MUST;
+/* Where the products of a rank begin, 0 <= rank <= ranks, of methods that have some. */
+size_t optim_work(const struct settings *s, const struct table *t, int rank, int ranks);
+/* Floats of further state that tensors from slab element `begin` to `end` keep. */
+size_t optim_more_of(const struct optim_method *m, const struct table *t, size_t begin, size_t end);
+/* What this rank holds of a range that lies in one unit: of its shard; *at: of the slab. */
+struct dev_range optim_own(const struct optim *o, struct dev_range r, size_t *at);
+/* Parts of optim_open. */
+enum err optim_shard_open(struct optim *o, struct arena *perm) MUST;
+enum err optim_ranges_open(struct optim *o, struct arena *perm) MUST;
 /* The slabs of state that a method keeps, of one rank that holds all; no memory yet. */
 void optim_describe(struct optim_state state[OPTIM_STATES], const struct optim_method *m,
                     const struct table *t);
@@ -143,7 +160,7 @@ void optim_forget(struct optim *o, size_t from, size_t count);
  * nothing; the caller reads the statistics before the next update and reports it. The host does not
  * wait. All ranks call. */
 enum err optim_step(struct optim *o, struct model *m, int64_t step) MUST;
-/* The same of slabs that belong to no model; of shards it changes this rank's alone. */
+/* The same of slabs that belong to no model. */
 enum err optim_step_slabs(struct optim *o, const struct optim_slabs *x, int64_t step) MUST;
 
 #endif

@@ -24,10 +24,10 @@ enum err optim_reduce(struct optim *o, enum opt_reduce rule, const struct dev_op
     struct dev *d = o->dev;
     double *sums = o->buffers.sums + columns[rule].first * o->parts.count;
     size_t count = columns[rule].count * o->parts.count;
-    if (o->shard.offsets)
+    if (o->shard.map)
         d->ops->zero(d, sums, count * sizeof *sums);
     d->ops->range_reduce(d, rule, a);
-    return o->shard.offsets ? o->coll->ops->all_reduce(o->coll, sums, count) : ERR_OK;
+    return o->shard.map ? o->coll->ops->all_reduce(o->coll, sums, count) : ERR_OK;
 }
 
 enum err optim_update(struct optim *o, enum opt_update rule, const struct dev_optim *a)

@@ -120,7 +120,7 @@ static enum err synchronise(struct optim *o, const struct dev_optim *a)
     TRY(squeeze_mean(&o->kept->squeeze,
                      &(struct squeeze_args){.x = a->m, .mask = a->v, .stop = a->gscale}));
     TRY(compress_wait_groups(o));
-    for (size_t i = 0; i < o->parts.range_count && z->lr > (double)a->k.lr; i++)
+    for (size_t i = 0; i < o->parts.count && z->lr > (double)a->k.lr; i++)
         o->buffers.groups_host[i].inverse1 = (float)(z->moved / z->lr);
     compress_put_groups(o);
     all.g = z->start;

@@ -185,8 +185,15 @@ static size_t mapped_bytes(const struct loader *l)
 static enum err open_model(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
-    TRY(model_open(&t->model, t->dev,
-                   &(struct model_options){s, &t->table, t->data.batch->tokens_max, true}, perm));
+    const struct model_options o = {s, &t->table, t->data.batch->tokens_max, true};
+    struct model_sharing by = {.map = NULL};
+    struct unit_map *map;
+    if (optim_shares(s, t->coll->size)) {
+        TRY_ALLOC(map = arena_alloc(perm, sizeof *map));
+        TRY(optim_units(map, s, &t->table, t->coll->size, perm));
+        by = (struct model_sharing){t->coll, map};
+    }
+    TRY(model_open_shared(&t->model, t->dev, &o, &by, perm));
     TRY_ALLOC(t->optim = arena_alloc(perm, sizeof *t->optim));
     TRY(optim_open(t->optim, t->dev, t->coll, s, &t->table, perm));
     TRY(t->dev->ops->host_alloc(t->dev, (void **)&t->running.flags,

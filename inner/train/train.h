@@ -164,6 +164,7 @@ struct train_saved {            /* train_state.c */
  * train_private.c: state, reduce, clipping
  * train_state.c: step, tokens, saved, phase, pinned
  * train_tune.c: none
+ * train_units.c: none
  */
 struct train { /* open for the hook to read */
     const struct settings *settings;

@@ -6,8 +6,9 @@
 
 struct batch_division {
     struct grad_reduce reduce;
-    void *memory;       /* device: of the reducer, or NULL */
-    double *clip_norms; /* device: of reduce, with train.clip_per = bucket */
+    struct grad_units units; /* of reduce, where the ranks share the gradients out */
+    void *memory;            /* device: of the reducer, or NULL */
+    double *clip_norms;      /* device: of reduce, with train.clip_per = bucket */
     float *clip_factor;
     struct dev_range *learning; /* (table.count) of the slab; NULL: always the whole */
 };
@@ -55,8 +56,12 @@ static enum err open_batch(struct train *t, struct train_division *d, struct are
                                      .bucket = bucket_elements(s),
                                      .clip = clips_buckets(s) ? (float)s->train_clip : 0,
                                      .norms = x->clip_norms,
-                                     .factor = x->clip_factor,
-                                     .offsets = t->optim->shard.offsets};
+                                     .factor = x->clip_factor};
+    if (weights_units(model_weights(t->model))) {
+        x->units = (struct grad_units){.map = weights_units(model_weights(t->model)),
+                                       .shard = weights_shards(model_weights(t->model)).grads};
+        x->reduce.units = &x->units;
+    }
     return ERR_OK;
 }
 

@@ -24,12 +24,32 @@ static size_t largest_sum_bytes(const struct settings *s, const struct table *t)
     return (whole ? t->elements : (size_t)bucket + most) * dtype_size(reducer_of(s)->type);
 }
 
+/* MPI's room for what other ranks send of the largest sum. */
+static size_t received_bytes(const struct settings *s, const struct unit_map *map)
+{
+    size_t most = 0;
+    for (size_t u = 0; u < map->count; u++)
+        for (int r = 0; r < map->ranks; r++) {
+            size_t others = (size_t)(map->ranks - 1) * unit_part(map, u, r).count;
+            most = others > most ? others : most;
+        }
+    return most * dtype_size(reducer_of(s)->type);
+}
+
 struct train_memory train_plan(const struct settings *s, const struct table *t,
                                enum dtype model_type, int ranks)
 {
     struct train_memory m = {.moments = optim_plan(s, t, ranks)};
-    size_t tokens = objective_tokens_max(objective_trained(s), train_micro_batch_tokens(s, ranks));
-    m.model = model_plan(&(struct model_options){s, t, tokens, true}, model_type);
+    size_t tokens = objective_tokens_max(objective_trained(s), train_micro_batch_tokens(s, ranks)),
+           sum_bytes = largest_sum_bytes(s, t);
+    struct arena scratch = arena_make(0);
+    struct unit_map map;
+    bool shares = optim_shares(s, ranks) && optim_units(&map, s, t, ranks, &scratch) == ERR_OK;
+    if (shares)
+        sum_bytes = received_bytes(s, &map);
+    m.model = model_plan_shared(&(struct model_options){s, t, tokens, true}, shares ? &map : NULL,
+                                model_type);
+    arena_free(&scratch);
     m.update = optim_workspace(s, t, model_type);
     parallel_of(s)->plan(&m, &(struct train_sizes){s, t, model_type, tokens, ranks});
     if (s->device_kind == DEVICE_CPU)
@@ -38,7 +58,7 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
         m.reducer = reducer_of(s)->bytes(t->elements);
     m.grad_reduce = m.reducer + compress_plan(s, t, ranks);
     m.collectives = coll_memory_bytes(config_choice_name(device_kind_choices, s->device_kind),
-                                      ranks, largest_sum_bytes(s, t));
+                                      ranks, sum_bytes);
     m.graphs = graphs_bytes(s);
     struct train_memory_row rows[TRAIN_MEMORY_ROWS];
     train_memory_rows(&m, rows);

@@ -391,7 +391,10 @@ static enum err reduce(struct train *t)
         add_correlated(t, grads);
     else if (t->coll->rank == 0)
         noise_add(grads, &t->table, &p->noise, p->drawn.keys.noise, t->dev->threads);
-    return t->coll->ops->broadcast(t->coll, grads, t->table.elements * sizeof *grads);
+    TRY(t->coll->ops->broadcast(t->coll, grads, t->table.elements * sizeof *grads));
+    if (weights_units(model_weights(t->model)))
+        weights_take_grads(model_weights(t->model));
+    return ERR_OK;
 }
 
 static void plan_private(struct train_memory *m, const struct train_sizes *p)

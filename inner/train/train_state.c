@@ -9,13 +9,14 @@
 #include <string.h>
 #include "inner/data/loader_text.h"
 #include "inner/train/train_errors.h"
+#include "inner/train/train_units.h"
 #include "kernels/base/log.h"
 
 enum { PARTS_MAX = 8 + METHODS_MAX + OPTIM_STATES };
 #define CHOSEN " chosen=" /* in front of dev->attention, behind the device's note */
 
 struct staging { /* whole slabs in host memory, on the lead */
-    float *slab; /* all parameters, on the device of every rank: model_gather */
+    float *slab; /* all parameters, on the device of every rank: model_gather; NULL: shared out */
     float *params, *state[OPTIM_STATES];
     float *errors; /* of train.compress: error_bytes; NULL: none */
     size_t error_bytes;
@@ -46,10 +47,10 @@ static enum err staging_open(const struct train *t, struct staging *s)
     *s = (struct staging){.slab = s->slab, .arena = arena_make(0)};
     TRY(staging_slab(s, &s->params, direct ? s->slab : NULL, t->table.elements));
     for (int i = 0; i <= last; i++) {
-        float *in_place = !direct             ? NULL
-                          : !o->shard.offsets ? o->state[i].shard
-                          : i == last         ? model_grads(t->model)
-                                              : NULL;
+        float *in_place = !direct         ? NULL
+                          : !o->shard.map ? o->state[i].shard
+                          : i == last     ? model_grads(t->model)
+                                          : NULL;
         if (o->state[i].elements)
             TRY(staging_slab(s, &s->state[i], in_place, o->state[i].elements));
     }
@@ -128,19 +129,39 @@ static void copy_if_needed(struct train *t, float *to, const float *from, size_t
         t->dev->ops->copy(t->dev, to, from, count * sizeof *to);
 }
 
+/* What the ranks share out of a slab; it passes through the slab of gradients. */
+static struct units_slab shared_slab(const struct train *t, const struct unit_map *map,
+                                     float *shard)
+{
+    return (struct units_slab){.map = map, .shard = shard, .room = model_grads(t->model)};
+}
+
+static struct units_slab shared_params(const struct train *t)
+{
+    return shared_slab(t, weights_units(model_weights(t->model)), weights_shards(model_weights(t->model)).params);
+}
+
 /* A slab of state -> the lead's host memory. */
 static enum err gather_state(struct train *t, float *host, const struct optim_state *x)
 {
-    float *whole = x->shard;
-    if (x->offsets) {
-        whole = model_grads(t->model);
-        copy_if_needed(t, whole + x->begin, x->shard, x->end - x->begin);
-        TRY(dev_sync(t->dev));
-        TRY(t->coll->ops->all_gather(t->coll, whole, sizeof *whole, x->offsets));
+    const struct units_slab shared = shared_slab(t, x->map, x->shard);
+    if (x->map)
+        return units_to_lead(t, &shared, host);
+    if (t->coll->rank == 0)
+        copy_if_needed(t, host, x->shard, x->elements);
+    return dev_sync(t->dev);
+}
+
+/* The parameters -> the lead's host memory. */
+static enum err gather_params(struct train *t, const struct staging *s)
+{
+    if (!s->slab) {
+        const struct units_slab shared = shared_params(t);
+        return units_to_lead(t, &shared, s->params);
     }
     if (t->coll->rank == 0)
-        copy_if_needed(t, host, whole, x->elements);
-    return dev_sync(t->dev);
+        copy_if_needed(t, s->params, s->slab, t->table.elements);
+    return ERR_OK;
 }
 
 /* The lead's host memory -> a slab of every rank's device. */
@@ -154,11 +175,18 @@ static enum err broadcast_slab(struct train *t, float *slab, const float *host, 
 
 static enum err scatter_state(struct train *t, const struct optim_state *x, const float *host)
 {
-    if (!x->offsets)
-        return broadcast_slab(t, x->shard, host, x->elements);
-    TRY(broadcast_slab(t, model_grads(t->model), host, x->elements));
-    copy_if_needed(t, x->shard, model_grads(t->model) + x->begin, x->end - x->begin);
-    return dev_sync(t->dev);
+    const struct units_slab shared = shared_slab(t, x->map, x->shard);
+    if (x->map)
+        return units_from_lead(t, &shared, host);
+    return broadcast_slab(t, x->shard, host, x->elements);
+}
+
+static enum err scatter_params(struct train *t, const struct staging *s)
+{
+    if (s->slab)
+        return broadcast_slab(t, s->slab, s->params, t->table.elements);
+    const struct units_slab shared = shared_params(t);
+    return units_from_lead(t, &shared, s->params);
 }
 
 static struct checkpoint_meta describe(const struct train *t)
@@ -224,8 +252,7 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
     bool lead = t->coll->rank == 0;
     enum err e = lead ? staging_open(t, s) : ERR_OK;
     TRY(train_share_error(t, e));
-    if (lead)
-        copy_if_needed(t, s->params, s->slab, t->table.elements);
+    TRY(gather_params(t, s));
     for (int i = 0; i < OPTIM_STATES; i++)
         if (t->optim->state[i].elements)
             TRY(gather_state(t, s->state[i], &t->optim->state[i]));
@@ -252,12 +279,18 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
     return train_share_error(t, e);
 }
 
+static float *whole_params(struct train *t)
+{
+    return weights_have_whole(model_weights(t->model)) ? model_gather(t->model, slab_all(&t->table)) : NULL;
+}
+
 enum err train_checkpoint(struct train *t)
 {
     TRY(t->division.how->gather(t));
-    struct staging s = {.slab = model_gather(t->model, slab_all(&t->table))};
+    struct staging s = {.slab = whole_params(t)};
     enum err e = store_checkpoint(t, &s);
-    model_scatter(t->model, slab_all(&t->table), false);
+    if (s.slab)
+        model_scatter(t->model, slab_all(&t->table), false);
     arena_free(&s.arena);
     TRY(e);
     t->saved.step = t->step;
@@ -412,7 +445,7 @@ static enum err distribute(struct train *t, const struct staging *s)
     for (size_t i = 0; i < earlier; i++)
         TRY(broadcast_slab(t, slabs[i], s->earlier ? s->earlier + i * t->table.elements : NULL,
                            t->table.elements));
-    TRY(broadcast_slab(t, s->slab, s->params, t->table.elements));
+    TRY(scatter_params(t, s));
     TRY(c->ops->broadcast_host(c, &t->tokens, sizeof t->tokens));
     struct method_kept kept[METHODS_MAX];
     size_t methods = methods_kept(&t->methods, t->settings, kept);
@@ -427,6 +460,10 @@ static enum err distribute(struct train *t, const struct staging *s)
 static enum err start_from_seed(struct train *t, struct staging *s)
 {
     arena_free(&s->arena);
+    if (!s->slab) {
+        const struct units_slab shared = shared_params(t);
+        return units_from_seed(t, &shared);
+    }
     TRY(staging_open(t, s));
     table_init(&t->table, (uint64_t)t->settings->run_seed, s->params);
     copy_if_needed(t, s->slab, s->params, t->table.elements);
@@ -474,9 +511,10 @@ static enum err resume_mixture(struct train *t)
 
 enum err train_resume(struct train *t)
 {
-    struct staging s = {.slab = model_gather(t->model, slab_all(&t->table))};
+    struct staging s = {.slab = whole_params(t)};
     enum err e = resume(t, &s);
-    model_scatter(t->model, slab_all(&t->table), true);
+    if (s.slab)
+        model_scatter(t->model, slab_all(&t->table), true);
     arena_free(&s.arena);
     TRY(e);
     TRY(resume_mixture(t));

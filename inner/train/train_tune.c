@@ -67,7 +67,7 @@ static struct work_step work_step(const struct train *t, unsigned steps)
                               .sequence = t->running.tune->profiled.pairs / tokens,
                               .type = t->dev->model_type,
                               .update_share =
-                                  t->optim->shard.offsets ? 1.0 / (double)t->coll->size : 1.0};
+                                  t->optim->shard.map ? 1.0 / (double)t->coll->size : 1.0};
 }
 
 unsigned train_profiled(const struct train *t, struct train_class out[PROFILE_COUNT])

@@ -23,7 +23,15 @@
 #include "kernels/base/bf16.h"
 
 enum { SEATS = 8, CHUNK = 64 << 10, GROUP_MAX = 64, COMMS_MAX = 16 };
-enum func { FUNC_ALL_REDUCE, FUNC_REDUCE, FUNC_BROADCAST, FUNC_EXCHANGE, FUNCS };
+enum func {
+    FUNC_ALL_REDUCE,
+    FUNC_REDUCE,
+    FUNC_BROADCAST,
+    FUNC_EXCHANGE,
+    FUNC_ALL_GATHER,
+    FUNC_REDUCE_SCATTER,
+    FUNCS
+};
 
 struct call { /* what must be equal in all ranks */
     enum func func;
@@ -163,12 +171,17 @@ static void chunk(const struct op *o, size_t index, void *to, const void *from, 
     const struct ncclComm *c = o->comm;
     const struct call *call = &o->call;
     struct seat *seats = c->shared->seats;
-    int first = call->func == FUNC_BROADCAST ? call->root : (int)(index % (size_t)c->size);
+    bool copies = call->func == FUNC_BROADCAST || call->func == FUNC_ALL_GATHER;
+    int first = copies ? call->root : (int)(index % (size_t)c->size);
     memcpy(seats[c->rank].data, from, bytes);
     if (!barrier(o->comm, 0))
         return;
+    if (call->func == FUNC_REDUCE_SCATTER && c->rank != call->root) {
+        (void)barrier(o->comm, 0);
+        return;
+    }
     memcpy(to, seats[first].data, bytes);
-    for (int i = 1; i < c->size && call->func != FUNC_BROADCAST; i++)
+    for (int i = 1; i < c->size && !copies; i++)
         add(to, seats[(first + i) % c->size].data, call->type, bytes / width(call->type));
     if (call->func == FUNC_REDUCE && c->rank != call->root)
         memset(to, 0xff, bytes); /* undefined: NaN */
@@ -205,11 +218,37 @@ static void exchange(const struct op *o)
             deliver(o, sender, receiver);
 }
 
+static void chunks(const struct op *o)
+{
+    const struct ncclComm *c = o->comm;
+    size_t bytes = o->call.count * width(o->call.type);
+    for (size_t at = 0, i = 0; o->from && at < bytes && !c->aborted && !c->failed; at += CHUNK, i++)
+        chunk(o, i, (char *)fake_at(o->to, bytes) + at, (const char *)fake_at(o->from, bytes) + at,
+              bytes - at < CHUNK ? bytes - at : CHUNK);
+}
+
+/* Part after part: of each rank to all, or of all to each rank. */
+static void parts(const struct op *o)
+{
+    size_t bytes = o->call.count * width(o->call.type);
+    for (int r = 0; r < o->comm->size; r++) {
+        struct op one = *o;
+        one.call.root = r;
+        if (o->call.func == FUNC_REDUCE_SCATTER) {
+            one.from = (const char *)o->from + (size_t)r * bytes;
+        } else {
+            one.to = (char *)o->to + (size_t)r * bytes;
+            one.from = r == o->comm->rank ? o->from : one.to;
+        }
+        chunks(&one);
+    }
+}
+
 static void run(void *self)
 {
     struct op *o = self;
     struct ncclComm *c = o->comm;
-    size_t bytes = o->call.count * width(o->call.type);
+    bool in_parts = o->call.func == FUNC_ALL_GATHER || o->call.func == FUNC_REDUCE_SCATTER;
     c->shared->seats[c->rank].call = o->call;
     if (barrier(c, 0)) {
         if (!same_calls(c))
@@ -218,9 +257,10 @@ static void run(void *self)
     }
     if (o->call.func == FUNC_EXCHANGE && !c->aborted && !c->failed)
         exchange(o);
-    for (size_t at = 0, i = 0; o->from && at < bytes && !c->aborted && !c->failed; at += CHUNK, i++)
-        chunk(o, i, (char *)fake_at(o->to, bytes) + at, (const char *)fake_at(o->from, bytes) + at,
-              bytes - at < CHUNK ? bytes - at : CHUNK);
+    if (in_parts)
+        parts(o);
+    else
+        chunks(o);
     while (c->failed && !c->aborted) /* as a kernel does that waits for a rank that is gone */
         usleep(200);
     c->running--;
@@ -294,7 +334,8 @@ static ncclResult_t call(const struct op *o)
     usable(o->comm, "a collective");
     if (o->comm->failed || o->call.count == 0)
         return (ncclResult_t)o->comm->failed;
-    fake_ordered(o->stream);
+    if (!in_group || !group.count) /* a group is one operation */
+        fake_ordered(o->stream);
     if (!in_group)
         return batch_begin(&(struct batch){o->comm, 1, {*o}});
     if (group.count == GROUP_MAX)
@@ -322,6 +363,19 @@ ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataTyp
                            ncclComm_t comm, cudaStream_t stream)
 {
     return call(&(struct op){comm, {FUNC_BROADCAST, type, count, root}, from, to, stream, {{0}}});
+}
+
+ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    return call(&(struct op){comm, {FUNC_ALL_GATHER, type, count, 0}, from, to, stream, {{0}}});
+}
+
+ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    (void)op;
+    return call(&(struct op){comm, {FUNC_REDUCE_SCATTER, type, count, 0}, from, to, stream, {{0}}});
 }
 
 /* The exchange of this group. */

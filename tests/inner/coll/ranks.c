@@ -6,10 +6,14 @@
  *                                             ahead, late: whole and stop as on a GPU, where a step
  *                                             is read when the next one's gradients are there;
  *                                             cap: a private site may charge three steps
+ *                                             bytes: AdamW with shared-out state; what each step
+ *                                             sends is what the map of units says
  *                                             record: also writes what an independent reference
  *                                             needs (below)
  *     ranks private DIR [--KEY VALUE ..]      the sum of the clipped records of a step over the
  *                                             ranks, beside that of one process
+ *     ranks parts DTYPE                       gathers and scatters of parts, equal and unequal, in
+ *                                             place and not: values, tickets, bytes that are sent
  *     ranks sum DTYPE                         JSON: log2 of the root mean square error of the
  *                                             gradients' sum over the ranks, over that of the sum
  *     ranks compare DIR DIR [BOUND]           first moments of two checkpoints: equal within BOUND
@@ -22,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inner/coll/reduce.h"
+#include "tests/inner/coll/ranks_parts.h"
 #include "tests/inner/params.h"
 #include "inner/train/train_parallel.h"
 #include "kernels/base/bf16.h"
@@ -176,9 +181,32 @@ static bool on_due(void *self, const struct train *t, int64_t step)
     return !strcmp(mishap, "nan");
 }
 
+/* With AdamW: the gradients once to their owners, the parameters once to all in the model type, the
+ * vectors once more in f32 if that is another one, and the statistics. */
+static enum err check_bytes(const struct train *t, double up)
+{
+    const struct unit_map *m = weights_units(model_weights(t->model));
+    const size_t size = dtype_size(t->dev->model_type);
+    double W = t->coll->size, vectors = 0;
+    for (size_t i = 0; size == 2 && i < t->table.count; i++)
+        for (size_t at = 0; at < table_span(&t->table, i); at += TABLE_ALIGN)
+            if (t->table.tensors[i].group == TABLE_VECTOR &&
+                unit_place_of(m, t->table.tensors[i].offset + at).rank == t->coll->rank)
+                vectors += TABLE_ALIGN * sizeof(float);
+    size_t sum = t->settings->train_grad_reduce_dtype == TRAIN_GRAD_REDUCE_BF16 ? 2 : 4;
+    double want = (double)(sum * unit_scatter_up(m, t->coll->rank)) +
+                  (double)(size * unit_gather_up(m, t->coll->rank)) + (W - 1) * vectors +
+                  2 * (W - 1) / W * STEP_STATS * sizeof(double);
+    return fabs(up - want) < 1e-6
+               ? ERR_OK
+               : err_set(ERR_DISAGREE, "a step sends %.1f bytes, and not %.1f", up, want);
+}
+
 static enum err on_step(void *self, struct train *t, const struct train_report *r)
 {
     (void)self;
+    if (!strcmp(mishap, "bytes"))
+        TRY(check_bytes(t, r->inner_up));
     bool last = t->coll->rank == t->coll->size - 1;
     if (last && r->step == 2 && (!strcmp(mishap, "stop") || !strcmp(mishap, "late")))
         stop = 1;
@@ -283,7 +311,9 @@ static enum err open_train(struct train *t, struct dev **d, struct coll *c, cons
     static struct settings s;
     char *shard, *inner, *gpu;
     TRY_ALLOC(gpu = arena_printf(a, "cuda:%d", c->local_rank));
-    struct dev_options o = {.kind = on_gpu() ? gpu : "cpu", .model_type = "f32", .threads = 1};
+    const char *type = getenv("ATOLL_TEST_TYPE");
+    struct dev_options o = {
+        .kind = on_gpu() ? gpu : "cpu", .model_type = type ? type : "f32", .threads = 1};
     TRY_ALLOC(shard = arena_printf(a, "%s/text.bin", dir));
     TRY_ALLOC(inner = arena_printf(a, "%s/inner", dir));
     if (c->rank == 0) {
@@ -315,7 +345,9 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
         return e;
     float *params;
     TRY_ALLOC(params = arena_array(a, t.table.elements, sizeof *params));
-    d->ops->copy(d, params, model_params(t.model), t.table.elements * sizeof *params);
+    const struct dev_range all = slab_all(&t.table);
+    d->ops->copy(d, params, model_gather(t.model, all), t.table.elements * sizeof *params);
+    model_scatter(t.model, all, false);
     TRY(dev_sync(d));
     struct digest digest = digest_of(params, t.table.elements * sizeof *params);
     digest_hex(&digest, hex);
@@ -435,6 +467,11 @@ int main(int argc, char **argv)
         e = coll_open(&c, "cpu");
         if (!e)
             e = sum(c, argv[2]);
+    } else if (argc == 3 && !strcmp(argv[1], "parts")) {
+        e = coll_open(&c, on_gpu() ? "cuda" : "cpu");
+        if (!e)
+            e = ranks_parts(c, on_gpu() ? arena_printf(&a, "cuda:%d", c->local_rank) : "cpu",
+                            argv[2]);
     } else if (argc > 3 && !strcmp(argv[1], "train")) {
         mishap = argv[3];
         folder = argv[2];

@@ -70,6 +70,12 @@ launch 2 "$ranks" train "$dir/stop" whole > "$dir/again.txt"
 # On GPUs the launchers differ in how ranks find each other, which is all that the rest would repeat: it is run with torchrun's.
 if [ $device = cuda ] && [ $launcher != torchrun ]; then exit 0; fi
 
+# Parts of units go to all ranks, and sums of parts to their owners.
+for n in 2 3 4; do
+    [ $n -le "${ATOLL_TEST_GPUS:-4}" ] || continue
+    for type in f32 bf16; do launch $n "$ranks" parts $type || fail "parts of $n ranks in $type"; done
+done
+
 # run RANKS DIR HOW [--KEY VALUE..]
 run() {
     ranks_of=$1 to=$2 how=$3
@@ -214,6 +220,26 @@ run 2 sparse whole $sparse
 run 2 sparse_stop stop $sparse
 run 2 sparse_stop whole $sparse
 same sparse_stop sparse
+# What is sent is what the map of units says, to the byte.
+for n in 2 3; do
+    [ $n -le "${ATOLL_TEST_GPUS:-3}" ] || continue
+    run $n bytes$n bytes --train.optimizer adamw --train.zero_stage 1
+    run $n bytes_sums$n bytes --train.optimizer adamw --train.zero_stage 1 --train.grad_reduce_dtype bf16
+done
+# With bf16 the whole f32 parameters are nowhere: the same steps, checkpoints and random bits.
+export ATOLL_TEST_TYPE=bf16
+run 2 narrow whole --train.optimizer adamw
+run 2 narrow_zero whole --train.optimizer adamw --train.zero_stage 1
+same narrow_zero narrow
+run 2 narrow_stop stop --train.optimizer adamw --train.zero_stage 1
+run 2 narrow_stop whole --train.optimizer adamw
+same narrow_stop narrow
+run 2 random whole --train.optimizer adamw --train.rounding stochastic
+run 2 random_zero whole --train.optimizer adamw --train.rounding stochastic --train.zero_stage 1
+same random_zero random
+if "$ranks" same "$dir/random" "$dir/narrow" 2> /dev/null; then fail "train.rounding changed nothing"; fi
+run 2 narrow_bytes bytes --train.optimizer adamw --train.zero_stage 1
+unset ATOLL_TEST_TYPE
 # One number of ranks stores, another goes on: shared out or not, the file is the same.
 run 2 moved stop --train.zero_stage 1
 cp -r "$dir/moved" "$dir/more"

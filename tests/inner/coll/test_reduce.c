@@ -41,10 +41,46 @@ static enum err finish(struct coll *c)
     return ERR_OK;
 }
 
-static const struct coll_ops ops = {
-    .reduce_begin = start, .progress = progress, .reduce_wait = finish};
+static float shard[ELEMENTS];
 
-static struct grad_reduce begin(int ranks, size_t bucket, const size_t *first)
+static enum err scatter(struct coll *c, const struct coll_parts *p, uint64_t *ticket)
+{
+    if (seen.starts == seen.refuse)
+        return err_set(ERR_LINK, "refused");
+    assert_int_equal(p->type, DTYPE_F32);
+    assert_ptr_equal(p->whole, grads + p->first[0]);
+    assert_in_range((size_t)((float *)p->part - shard), 0, ELEMENTS - 1);
+    for (int r = c->size; r-- > 0;) {
+        assert_true(seen.starts < STARTS_MAX);
+        seen.from[seen.starts] = p->first[r];
+        seen.count[seen.starts] = p->first[r + 1] - p->first[r];
+        seen.owner[seen.starts] = r;
+        seen.starts += p->first[r + 1] > p->first[r];
+    }
+    *ticket = 1;
+    return ERR_OK;
+}
+
+static const struct coll_ops ops = {.reduce_begin = start,
+                                    .reduce_scatter_begin = scatter,
+                                    .progress = progress,
+                                    .reduce_wait = finish};
+
+/* Units that end at these elements, four ranks; rank 1 has nothing of the first. */
+static struct grad_units units_of(const size_t *ends, size_t n)
+{
+    static struct unit_map map;
+    size_t *cuts = arena_array(&arena, 5 * n, sizeof *cuts);
+    for (size_t u = 0; u < n; u++)
+        for (size_t r = 0; r < 5; r++) {
+            size_t begin = u ? ends[u - 1] : 0;
+            cuts[5 * u + r] = begin + (ends[u] - begin) * (u == 0 && r == 1 ? 2 : r) / 4;
+        }
+    assert_int_equal(unit_map_of_cuts(&map, cuts, n, 4, &arena), ERR_OK);
+    return (struct grad_units){.map = &map, .shard = shard};
+}
+
+static struct grad_reduce begin(int ranks, size_t bucket, struct grad_units *units)
 {
     static struct coll coll;
     coll = (struct coll){.ops = &ops, .size = ranks};
@@ -55,19 +91,19 @@ static struct grad_reduce begin(int ranks, size_t bucket, const size_t *first)
                             .grads = grads,
                             .elements = ELEMENTS,
                             .bucket = bucket,
-                            .offsets = first};
+                            .units = units};
     grad_reduce_begin(&r);
     return r;
 }
 
 /* Each element once, each by its owner. */
-static void check_cover(const size_t *first)
+static void check_cover(const struct unit_map *m)
 {
     int times[ELEMENTS] = {0};
     for (size_t s = 0; s < seen.starts; s++)
         for (size_t i = seen.from[s]; i < seen.from[s] + seen.count[s]; i++) {
             times[i]++;
-            assert_true(!first || (first[seen.owner[s]] <= i && i < first[seen.owner[s] + 1]));
+            assert_true(!m || unit_place_of(m, i).rank == seen.owner[s]);
         }
     for (size_t i = 0; i < ELEMENTS; i++)
         assert_int_equal(times[i], 1);
@@ -114,13 +150,21 @@ static void frozen_parts_are_not_sent(void **state)
 {
     (void)state;
     static const struct dev_range ranges[] = {{100, 250}, {600, 50}, {880, 120}};
-    static const size_t first[] = {0, 333, 333, 700, ELEMENTS};
+    static const size_t ends[] = {100, 350, 600, 650, 880, ELEMENTS};
+    struct grad_units units = units_of(ends, 6);
+    struct dev *d = setup_device("f32", 1);
     const size_t buckets[] = {0, 100, 1000};
     for (int k = 0; k < 6; k++) {
-        struct grad_reduce r = begin(k % 2 ? 4 : 2, buckets[k / 2], k % 2 ? first : NULL);
+        struct grad_reduce r = begin(k % 2 ? 4 : 2, buckets[k / 2], k % 2 ? &units : NULL);
         size_t sent = 0;
+        r.dev = d;
         r.ranges = ranges;
         r.range_count = 3;
+        for (size_t i = 0; i < ELEMENTS; i++)
+            shard[i] = 1;
+        grad_reduce_begin(&r);
+        for (size_t i = 0; i < ELEMENTS; i++) /* what is not sent is no gradient of a last step */
+            assert_true(shard[i] == (k % 2 && i < unit_shard(units.map, 0) ? 0.0f : 1.0f));
         walk(&r);
         for (size_t s = 0; s < seen.starts; s++) {
             size_t in = 0;
@@ -132,15 +176,25 @@ static void frozen_parts_are_not_sent(void **state)
         }
         assert_int_equal(sent, 250 + 50 + 120);
     }
+    dev_close(d);
 }
 
 static void parts_go_to_their_owners(void **state)
 {
     (void)state;
-    static const size_t first[] = {0, 333, 333, 700, ELEMENTS}; /* the second has nothing */
-    struct grad_reduce r = begin(4, 100, first);
-    walk(&r);
-    check_cover(first);
+    static const size_t ends[] = {333, 890, 900, ELEMENTS};
+    struct grad_units units = units_of(ends, 4);
+    struct grad_reduce r = begin(4, 100, &units);
+    grad_reduce_ready(&r, 950);
+    assert_int_equal(seen.starts, 0); /* not all of the last unit is final */
+    grad_reduce_ready(&r, 900);
+    assert_int_equal(seen.starts, 4);
+    grad_reduce_ready(&r, 334);
+    assert_int_equal(seen.starts, 8);
+    grad_reduce_ready(&r, 0);
+    assert_int_equal(grad_reduce_wait(&r), ERR_OK);
+    assert_int_equal(seen.finished, 1);
+    check_cover(units.map);
     for (size_t i = 1; i < seen.starts; i++) /* from the end, as the backward goes */
         assert_true(seen.from[i] < seen.from[i - 1]);
 }
@@ -218,8 +272,8 @@ static void check_cut(const struct settings *s, const struct tensor *x, size_t a
     assert_int_equal(offset, x->offset + x->count);
 }
 
-/* Parts cover the slab, rise, differ by less than a tensor's run, and cut inside tensors only at
- * multiples of DEV_RUN. */
+/* Parts of a unit are near equal, and cut inside tensors only at multiples of DEV_RUN; the state is
+ * shared out likewise. */
 static void parts_of(const char *trust_per, const char *kv_heads, const char *activation)
 {
     struct table t;
@@ -230,17 +284,22 @@ static void parts_of(const char *trust_per, const char *kv_heads, const char *ac
                          "--train.trust_per", trust_per, "--train.zero_stage", "1", NULL});
     assert_int_equal(table_make(&t, s, &arena), ERR_OK);
     for (int ranks = 1; ranks <= 40; ranks++) {
-        assert_int_equal(optim_shard(s, &t, 0, ranks), 0);
-        assert_int_equal(optim_shard(s, &t, ranks, ranks), t.elements);
-        for (int r = 0; r < ranks; r++) {
-            size_t at = optim_shard(s, &t, r, ranks), even = t.elements / (size_t)ranks * (size_t)r;
-            assert_true(at <= optim_shard(s, &t, r + 1, ranks));
-            assert_true(at <= even + TABLE_ALIGN && even < at + DEV_RUN + TABLE_ALIGN);
-            for (size_t i = 0; i < t.count; i++)
-                check_cut(s, &t.tensors[i], at);
-        }
+        struct unit_map m;
+        assert_int_equal(optim_units(&m, s, &t, ranks, &arena), ERR_OK);
+        assert_int_equal(m.elements, t.elements);
+        assert_int_equal(m.count, 5); /* embeddings, three layers, the last norm */
+        for (size_t u = 0; u < m.count; u++)
+            for (int r = 1; r < ranks; r++) {
+                struct dev_range unit = unit_range(&m, u);
+                size_t at = unit_cuts(&m, u)[r],
+                       even = unit.offset + unit.count * (size_t)r / (size_t)ranks;
+                assert_true(at <= even + DEV_RUN && even <= at + DEV_RUN + TABLE_ALIGN);
+                for (size_t i = 0; i < t.count; i++)
+                    check_cut(s, &t.tensors[i], at);
+            }
         size_t most = optim_plan(s, &t, ranks), fair = 8 * t.elements / (size_t)ranks;
-        assert_true(most >= fair / 8 * 8 && most <= fair + 8 * 2 * DEV_RUN);
+        assert_true(most >= fair / 8 * 8 && most <= fair + 8 * 2 * m.count * DEV_RUN);
+        assert_int_equal(most, 8 * unit_shard_most(&m));
     }
 }
 

@@ -1,0 +1,91 @@
+#ifndef MODEL_WEIGHTS_H
+#define MODEL_WEIGHTS_H
+/* The parameters and gradients of a model, and what of them is on this rank: the one place that
+ * knows. With train.zero_stage >= 1 and several ranks, each holds its shard (inner/coll/units.h) of
+ * the f32 parameters, which the optimizer updates, and of the summed gradients. Next to them it has
+ *
+ *     stage 1   the whole parameters in the model type, collected from all ranks after each update,
+ *               unit by unit as the next pass asks for them; whole gradients of its own batch
+ *
+ * With bf16 the whole f32 parameters are not there; vectors (norms, biases), which ops read in f32,
+ * are.
+ */
+#include "inner/coll/coll.h"
+#include "inner/coll/units.h"
+#include "inner/model/slab.h"
+
+enum { WEIGHTS_NONE = -1 };  /* offset of a tensor that a model lacks */
+struct model_sharing { /* borrowed; map NULL: every rank has all */
+    struct coll *coll;
+    const struct unit_map *map;
+};
+struct model_shards { /* of this rank, on the device: (unit_shard) of the map */
+    float *params, *grads;
+    uint16_t *copy; /* bf16 of params; NULL: the model type is f32 */
+};
+struct weights_used {
+    float *params; /* NULL: those that the model uses already */
+    void *copy;
+    bool borrowed; /* they are those of an earlier step, and whole */
+};
+struct shared;
+struct weights { /* weights.c alone writes it */
+    struct dev *dev;
+    const struct table *table;
+    float *params, *grads;     /* params NULL: of bf16 and shared */
+    void *params_bf16;         /* NULL: the model type is f32 */
+    struct slab_holder holder; /* of params */
+    bool borrowed;
+    bool stochastic;          /* rounding of params_bf16, with the bits of `random` */
+    struct dev_random random; /* of the seed and the step */
+    struct shared *shared;    /* NULL: this rank holds all parameters */
+};
+struct weights_options {
+    struct dev *dev;
+    const struct table *table;
+    bool train; /* else there are no gradients */
+    bool stochastic;
+    uint64_t seed;
+};
+struct weights_memory { /* bytes of one rank */
+    size_t parameters, params_bf16, gradients;
+};
+
+struct weights_memory weights_plan(const struct table *t, const struct unit_map *map, bool train,
+                                   enum dtype type);
+enum err weights_open(struct weights *w, const struct weights_options *o,
+                      const struct model_sharing *by, struct arena *perm) MUST;
+void weights_close(struct weights *w); /* a zeroed one is fine */
+/* What went wrong in the last passes. */
+enum err weights_error(struct weights *w) MUST;
+void weights_hold(struct weights *w, const struct slab_holder *h);
+struct weights_used weights_borrow(struct weights *w, struct weights_used x);
+void weights_step(struct weights *w, uint64_t step);
+
+/* model.h: model_gather_ranges, model_scatter_ranges, model_params_changed. */
+float *weights_gather(struct weights *w, const struct dev_range *r, size_t n);
+void weights_scatter(struct weights *w, const struct dev_range *r, size_t n, bool written);
+void weights_changed(struct weights *w);
+
+/* Passes call these before and after the ops of a unit. Nothing to do for borrowed parameters. */
+void weights_need(struct weights *w, struct dev_range unit);
+void weights_done(struct weights *w, struct dev_range unit);
+/* A tensor's parameters, its gradients, and its weights in the model type; NULL for WEIGHTS_NONE. */
+const float *weights_param(const struct weights *w, ptrdiff_t at);
+float *weights_grad(const struct weights *w, ptrdiff_t at);
+const void *weights_matrix(const struct weights *w, ptrdiff_t at);
+
+/* Of shared ones. NULL: this rank holds all, and the rest is not to be called. */
+const struct unit_map *weights_units(const struct weights *w);
+/* Whether the whole f32 parameters are on this rank: weights_gather costs nothing. */
+bool weights_have_whole(const struct weights *w);
+struct model_shards weights_shards(const struct weights *w);
+/* params was written; copied: copy, too. Begins to collect what passes will read. All ranks call. */
+enum err weights_shards_changed(struct weights *w, bool copied) MUST;
+/* Nothing of the shards is under way any more. */
+enum err weights_shards_wait(struct weights *w) MUST;
+/* grads of the shard becomes what the whole gradients hold there: where every rank has the whole
+ * sums. */
+void weights_take_grads(struct weights *w);
+
+#endif
