@@ -9,16 +9,36 @@ static size_t cut_in(const struct unit_piece *p, size_t even)
     return into < p->count - into ? p->offset : p->offset + p->count;
 }
 
-static size_t cut_at(const struct unit_cut *c, struct dev_range unit, int rank)
+static size_t cut_at(const struct unit_cut *c, struct dev_range unit, size_t even)
 {
-    size_t ranks = (size_t)c->ranks, r = (size_t)rank;
-    size_t even = unit.offset + unit.count / ranks * r + unit.count % ranks * r / ranks;
-    if (rank == c->ranks || unit.count == 0)
+    if (even >= unit.offset + unit.count)
         return unit.offset + unit.count;
     for (size_t i = c->piece_count; i-- > 0;)
         if (c->pieces[i].offset <= even && c->pieces[i].count)
             return cut_in(&c->pieces[i], even);
     return unit.offset;
+}
+
+/* Element `late` elements behind where rank r's part would begin in equal parts, in the unit. */
+static size_t even_at(struct dev_range unit, size_t r, size_t ranks, ptrdiff_t late)
+{
+    size_t even = unit.count / ranks * r + unit.count % ranks * r / ranks;
+    ptrdiff_t at = (ptrdiff_t)even + late;
+    return unit.offset + (at < 0 ? 0 : (size_t)at > unit.count ? unit.count : (size_t)at);
+}
+
+/* What earlier units gave the ranks below r too few is made up for, so that shards are near equal
+ * although units are cut where they can be. late (ranks): the elements that are missing there. */
+static void cut_unit(const struct unit_cut *c, struct dev_range unit, size_t *cuts, ptrdiff_t *late)
+{
+    size_t ranks = (size_t)c->ranks, end = unit.offset + unit.count;
+    cuts[0] = unit.offset;
+    cuts[ranks] = end;
+    for (size_t r = 1; r < ranks; r++) {
+        size_t at = cut_at(c, unit, even_at(unit, r, ranks, late[r]));
+        cuts[r] = at < cuts[r - 1] ? cuts[r - 1] : at;
+        late[r] += (ptrdiff_t)even_at(unit, r, ranks, 0) - (ptrdiff_t)cuts[r];
+    }
 }
 
 enum err unit_map_of_cuts(struct unit_map *m, size_t *cuts, size_t count, int ranks,
@@ -40,11 +60,12 @@ enum err unit_map_of_cuts(struct unit_map *m, size_t *cuts, size_t count, int ra
 enum err unit_map_make(struct unit_map *m, const struct unit_cut *c, struct arena *a)
 {
     size_t columns = (size_t)c->ranks + 1, *cuts;
+    ptrdiff_t *late;
     ASSERT(c->ranks > 0);
     TRY_ALLOC(cuts = arena_array(a, c->unit_count * columns, sizeof *cuts));
+    TRY_ALLOC(late = arena_array(a, columns, sizeof *late));
     for (size_t u = 0; u < c->unit_count; u++)
-        for (int r = 0; r <= c->ranks; r++)
-            cuts[u * columns + (size_t)r] = cut_at(c, c->units[u], r);
+        cut_unit(c, c->units[u], cuts + u * columns, late);
     return unit_map_of_cuts(m, cuts, c->unit_count, c->ranks, a);
 }
 

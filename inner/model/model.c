@@ -118,8 +118,8 @@ static void lay_out(struct layout *l, struct model *m)
     m->live.rope_table =
         m->form.rope_count ? layout_reserve(l, m->form.rope_count * sizeof(float)) : NULL;
     m->live.rope_local = m->form.rope_count && m->form.window
-                                ? layout_reserve(l, m->form.rope_count * sizeof(float))
-                                : NULL;
+                             ? layout_reserve(l, m->form.rope_count * sizeof(float))
+                             : NULL;
     for (size_t i = 0; i < m->form.set_count; i++)
         reserve_set(l, m, m->live.sets ? &m->live.sets[i] : NULL, T);
     assign_head_in(l, m, T);
@@ -192,9 +192,8 @@ static void find_embed_offsets(struct model *m)
 static void configure(struct model *m, const struct model_options *o)
 {
     const struct settings *s = o->settings;
-    *m = (struct model){.settings = s,
-                        .table = o->table,
-                        .form = {.tokens_max = o->tokens_max, .train = o->train}};
+    *m = (struct model){
+        .settings = s, .table = o->table, .form = {.tokens_max = o->tokens_max, .train = o->train}};
     m->form.C = (size_t)s->model_width;
     m->form.E = table_embed(s);
     m->form.F = table_mlp(s);
@@ -359,8 +358,8 @@ enum err model_open_shared(struct model **out, struct dev *d, const struct model
                       arena_array(perm, m->form.L, sizeof *m->live.sets[i].saved));
     find_block_offsets(m);
     TRY(heads_open(m, perm));
-    const struct weights_options w = {
-        d, o->table, o->train, m->form.stochastic, (uint64_t)o->settings->run_seed};
+    const struct weights_options w = {d, o->table, o->train, m->form.stochastic,
+                                      (uint64_t)o->settings->run_seed};
     TRY_ALLOC(m->weights = arena_alloc(perm, sizeof *m->weights));
     enum err e = weights_open(m->weights, &w, by, perm);
     if (!e)

@@ -174,8 +174,7 @@ static struct dev_attention attention_args(const struct model *m, const struct b
 static void apply_rope(struct model *m, void *qkv, size_t i, size_t T, bool back)
 {
     size_t HD = m->form.C / m->form.NH;
-    const struct dev_rope r = {.table =
-                                   sees_all(m, i) ? m->live.rope_table : m->live.rope_local,
+    const struct dev_rope r = {.table = sees_all(m, i) ? m->live.rope_table : m->live.rope_local,
                                .positions = m->batch.positions,
                                .T = T,
                                .heads = m->form.NH + m->form.KVH,

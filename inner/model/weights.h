@@ -14,8 +14,8 @@
 #include "inner/coll/units.h"
 #include "inner/model/slab.h"
 
-enum { WEIGHTS_NONE = -1 };  /* offset of a tensor that a model lacks */
-struct model_sharing { /* borrowed; map NULL: every rank has all */
+enum { WEIGHTS_NONE = -1 }; /* offset of a tensor that a model lacks */
+struct model_sharing {      /* borrowed; map NULL: every rank has all */
     struct coll *coll;
     const struct unit_map *map;
 };
@@ -70,7 +70,8 @@ void weights_changed(struct weights *w);
 /* Passes call these before and after the ops of a unit. Nothing to do for borrowed parameters. */
 void weights_need(struct weights *w, struct dev_range unit);
 void weights_done(struct weights *w, struct dev_range unit);
-/* A tensor's parameters, its gradients, and its weights in the model type; NULL for WEIGHTS_NONE. */
+/* A tensor's parameters, its gradients, and its weights in the model type; NULL for WEIGHTS_NONE.
+ */
 const float *weights_param(const struct weights *w, ptrdiff_t at);
 float *weights_grad(const struct weights *w, ptrdiff_t at);
 const void *weights_matrix(const struct weights *w, ptrdiff_t at);
@@ -80,7 +81,8 @@ const struct unit_map *weights_units(const struct weights *w);
 /* Whether the whole f32 parameters are on this rank: weights_gather costs nothing. */
 bool weights_have_whole(const struct weights *w);
 struct model_shards weights_shards(const struct weights *w);
-/* params was written; copied: copy, too. Begins to collect what passes will read. All ranks call. */
+/* params was written; copied: copy, too. Begins to collect what passes will read. All ranks call.
+ */
 enum err weights_shards_changed(struct weights *w, bool copied) MUST;
 /* Nothing of the shards is under way any more. */
 enum err weights_shards_wait(struct weights *w) MUST;

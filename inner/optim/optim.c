@@ -322,7 +322,8 @@ static enum err step_shards(struct optim *o, struct model *m, int64_t step)
     struct model_shards own = weights_shards(model_weights(m));
     bool copies = own.copy && !model_rounds_stochastically(m);
     const struct optim_slabs x = {own.params, own.grads, copies ? own.copy : NULL};
-    TRY(weights_shards_wait(model_weights(m))); /* the shards may still be on their way to other ranks */
+    TRY(weights_shards_wait(
+        model_weights(m))); /* the shards may still be on their way to other ranks */
     TRY(optim_step_slabs(o, &x, step));
     model_set_step(m, step + 1);
     return weights_shards_changed(model_weights(m), copies);

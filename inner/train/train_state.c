@@ -138,7 +138,8 @@ static struct units_slab shared_slab(const struct train *t, const struct unit_ma
 
 static struct units_slab shared_params(const struct train *t)
 {
-    return shared_slab(t, weights_units(model_weights(t->model)), weights_shards(model_weights(t->model)).params);
+    return shared_slab(t, weights_units(model_weights(t->model)),
+                       weights_shards(model_weights(t->model)).params);
 }
 
 /* A slab of state -> the lead's host memory. */
@@ -281,7 +282,8 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
 
 static float *whole_params(struct train *t)
 {
-    return weights_have_whole(model_weights(t->model)) ? model_gather(t->model, slab_all(&t->table)) : NULL;
+    return weights_have_whole(model_weights(t->model)) ? model_gather(t->model, slab_all(&t->table))
+                                                       : NULL;
 }
 
 enum err train_checkpoint(struct train *t)

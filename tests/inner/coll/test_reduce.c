@@ -293,12 +293,12 @@ static void parts_of(const char *trust_per, const char *kv_heads, const char *ac
                 struct dev_range unit = unit_range(&m, u);
                 size_t at = unit_cuts(&m, u)[r],
                        even = unit.offset + unit.count * (size_t)r / (size_t)ranks;
-                assert_true(at <= even + DEV_RUN && even <= at + DEV_RUN + TABLE_ALIGN);
+                assert_true(at <= even + 2 * DEV_RUN && even <= at + 2 * DEV_RUN + TABLE_ALIGN);
                 for (size_t i = 0; i < t.count; i++)
                     check_cut(s, &t.tensors[i], at);
             }
         size_t most = optim_plan(s, &t, ranks), fair = 8 * t.elements / (size_t)ranks;
-        assert_true(most >= fair / 8 * 8 && most <= fair + 8 * 2 * m.count * DEV_RUN);
+        assert_true(most >= fair / 8 * 8 && most <= fair + 8 * 2 * DEV_RUN);
         assert_int_equal(most, 8 * unit_shard_most(&m));
     }
 }

@@ -117,6 +117,26 @@ static void parts_are_even(void **state)
     assert_int_equal(unit_cuts(&two, 0)[1], whole.piece[1].offset);
 }
 
+/* Tensors of one size, which two ranks cannot halve: what a rank has too much of one layer it has
+ * too little of the next. */
+static void units_make_up_for_each_other(void **state)
+{
+    static const size_t layer[] = {30000, 30000, 30000}, grains[] = {0, 16384};
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct shape s = {0};
+        for (int u = 0; u < 8; u++)
+            unit_add(&s, grains[k], layer, 3);
+        for (int ranks = 2; ranks <= 6; ranks++) {
+            struct unit_map m = map_of(&s, ranks);
+            for (int r = 0; r < ranks; r++) {
+                size_t fair = m.elements / (size_t)ranks, own = unit_shard(&m, r);
+                assert_true(own <= fair + 30208 && fair <= own + 30208);
+            }
+        }
+    }
+}
+
 /* All that one rank sends is received by another. */
 static void bytes_are_those_of_the_parts(void **state)
 {
@@ -146,6 +166,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_has_one_place),
         cmocka_unit_test(parts_are_even),
+        cmocka_unit_test(units_make_up_for_each_other),
         cmocka_unit_test(bytes_are_those_of_the_parts),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
