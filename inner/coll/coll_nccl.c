@@ -187,6 +187,16 @@ static enum err reduce_wait(struct coll *c)
     return cuda_failed(cudaStreamWaitEvent(NULL, n->done, 0), "event");
 }
 
+/* Collectives of a communicator run one after another, in one order on all ranks: what runs in
+ * stream order comes after what has a ticket. */
+static enum err after_tickets(struct coll_nccl *n)
+{
+    TRY(connected(n));
+    if (!n->begun)
+        return ERR_OK;
+    return cuda_failed(cudaStreamWaitEvent(NULL, n->tickets[n->begun % TICKETS], 0), "event");
+}
+
 /* Ends the group of calls that began with ncclGroupStart; r: the first failure in it. */
 static enum err group_end(struct coll_nccl *n, ncclResult_t r, const char *what)
 {
@@ -199,7 +209,7 @@ static enum err all_gather(struct coll *c, void *x, size_t unit_bytes, const siz
 {
     struct coll_nccl *n = nccl_of(c);
     ncclResult_t r = ncclSuccess;
-    TRY(connected(n));
+    TRY(after_tickets(n));
     ncclGroupStart();
     for (int i = 0; i < c->size && (r == ncclSuccess || r == ncclInProgress); i++) {
         char *at = (char *)x + first[i] * unit_bytes;
@@ -310,7 +320,7 @@ static enum err all_to_all(struct coll *c, void *to, const void *from, size_t un
     struct coll_nccl *n = nccl_of(c);
     size_t mine = (first[c->rank + 1] - first[c->rank]) * unit_bytes;
     ncclResult_t r = ncclSuccess;
-    TRY(connected(n));
+    TRY(after_tickets(n));
     ncclGroupStart();
     for (int i = 0; i < c->size && (r == ncclSuccess || r == ncclInProgress); i++) {
         r = ncclSend((const char *)from + first[i] * unit_bytes,
@@ -342,7 +352,7 @@ static enum err recv_bytes(struct coll *c, void *x, size_t bytes, int from, int 
 static enum err all_reduce(struct coll *c, double *x, size_t count)
 {
     struct coll_nccl *n = nccl_of(c);
-    TRY(connected(n));
+    TRY(after_tickets(n));
     return accepted(n, ncclAllReduce(x, x, count, ncclDouble, ncclSum, n->comm, NULL), INFINITY,
                     "all-reduce");
 }
@@ -386,7 +396,7 @@ static size_t smaller(size_t a, size_t b)
 static enum err all_reduce_host(struct coll *c, double *x, size_t count)
 {
     const size_t most = STAGING_BYTES / sizeof *x;
-    TRY(connected(nccl_of(c)));
+    TRY(after_tickets(nccl_of(c)));
     for (size_t at = 0; at < count; at += most)
         TRY(all_reduce_piece(nccl_of(c), x + at, smaller(count - at, most)));
     return ERR_OK;
@@ -395,7 +405,7 @@ static enum err all_reduce_host(struct coll *c, double *x, size_t count)
 static enum err broadcast(struct coll *c, void *x, size_t bytes)
 {
     struct coll_nccl *n = nccl_of(c);
-    TRY(connected(n));
+    TRY(after_tickets(n));
     TRY(accepted(n, ncclBroadcast(x, x, bytes, ncclUint8, 0, n->comm, NULL), INFINITY,
                  "broadcast"));
     return wait_device(n, INFINITY, "broadcast");
@@ -405,7 +415,7 @@ static enum err broadcast_host(struct coll *c, void *x, size_t bytes)
 {
     struct coll_nccl *n = nccl_of(c);
     bool lead = c->rank == 0;
-    TRY(connected(n));
+    TRY(after_tickets(n));
     for (size_t at = 0; at < bytes; at += STAGING_BYTES) {
         char *part = (char *)x + at;
         size_t size = smaller(bytes - at, STAGING_BYTES);
