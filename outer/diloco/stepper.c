@@ -14,6 +14,11 @@ void stepper_open(struct stepper *s, const struct stepper_options *o)
     s->o.before_update = o->before_update && !WITHOUT(BEFORE_UPDATE);
 }
 
+void stepper_reschedule(struct stepper *s, const struct schedule *amended)
+{
+    s->o.schedule = *amended;
+}
+
 static struct stepper_action *action_add(struct stepper_update *u, enum stepper_verb verb,
                                          unsigned fragment, uint64_t round)
 {

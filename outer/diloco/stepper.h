@@ -104,6 +104,7 @@ struct stepper {
 };
 
 void stepper_open(struct stepper *s, const struct stepper_options *o);
+void stepper_reschedule(struct stepper *s, const struct schedule *amended);
 /* All actions of one list are carried out before the next event. After an error only STOP may
  * follow. */
 void stepper_step(struct stepper *s, const struct stepper_event *e, struct stepper_update *u);

@@ -9,7 +9,6 @@
 #include "outer/library/site_parts.h"
 #include "outer/library/site_record.h"
 #include "outer/library/tensors.h"
-#include "outer/record/counted.h"
 #include "outer/record/directory.h"
 #include "outer/record/version.h"
 
@@ -680,10 +679,12 @@ static enum err leave(struct atoll *a)
         site_record_stop(a->record, a->now.step, "closed");
         return e;
     }
-    e = counted_short(&a->parts->replica, (const char *const *)a->run->o.outer_sites.items, 0, 1);
-    site_record_final(a->record, a->now.step, &a->parts->replica,
-                      e == ERR_SHORT ? err_message() : "");
-    return e;
+    char outer[65];
+    struct digest d = outer_state_digest(&a->parts->replica, false);
+    digest_hex(&d, outer);
+    return site_record_final(
+        a->record, a->run,
+        &(struct site_final){.step = a->now.step, .replica = &a->parts->replica, .outer = outer});
 }
 
 int atoll_close(struct atoll *run)

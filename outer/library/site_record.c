@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/clock.h"
+#include "outer/record/counted.h"
 #include "outer/record/version.h"
 
 enum err site_record_ledger(struct ledger_book *ledger, struct run *run)
@@ -148,15 +149,21 @@ void site_record_stop(struct jsonl *r, int64_t step, const char *reason)
     jsonl_end(r);
 }
 
-void site_record_final(struct jsonl *r, int64_t step, const struct outer_state *replica,
-                       const char *shortage)
+enum err site_record_final(struct jsonl *r, const struct run *run, const struct site_final *f)
 {
-    struct digest d = outer_state_digest(replica, false);
-    char hex[65];
-    digest_hex(&d, hex);
+    enum err e = ERR_OK;
+    if (f->replica)
+        e = counted_short(f->replica, (const char *const *)run->o.outer_sites.items, 0, 1);
+    if (e != ERR_OK && e != ERR_SHORT)
+        return e;
     jsonl_begin(r, "final");
-    jsonl_int(r, "step", step);
-    jsonl_text(r, "outer", hex);
-    jsonl_text(r, "short", shortage);
+    jsonl_int(r, "step", f->step);
+    for (size_t i = 0; i < f->own_count; i++)
+        jsonl_text(r, f->own[i][0], f->own[i][1]);
+    if (f->replica) {
+        jsonl_text(r, "outer", f->outer);
+        jsonl_text(r, "short", e == ERR_SHORT ? err_message() : "");
+    }
     jsonl_end(r);
+    return e;
 }

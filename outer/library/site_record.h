@@ -33,9 +33,15 @@ struct ledger_round site_record_round(struct jsonl *r, struct ledger_book *ledge
 void site_record_step(struct jsonl *r, const struct exchange_now *n, int64_t next_sync);
 void site_record_notice(struct jsonl *r, const char *text);
 void site_record_stop(struct jsonl *r, int64_t step, const char *reason);
-/* shortage: what counted_short says; "". */
-void site_record_final(struct jsonl *r, int64_t step, const struct outer_state *replica,
-                       const char *shortage);
+struct site_final { /* a run of all steps */
+    int64_t step;
+    struct outer_state *replica; /* NULL: there is no aggregator */
+    const char *outer;           /* SHA-256 of it, in hexadecimal */
+    const char *const (*own)[2]; /* [own_count] further names and texts */
+    size_t own_count;
+};
+/* ERR_SHORT: counted_short says whose data is missing; it is recorded, too. */
+enum err site_record_final(struct jsonl *r, const struct run *run, const struct site_final *f) MUST;
 /* What a wait is for. The same news with another number ("unreachable for 3 s", "for 4 s") is
  * logged sparsely. */
 struct site_notice {

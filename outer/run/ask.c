@@ -15,6 +15,21 @@ static enum err probe_name(const struct ask *p, const struct link_tls *files, ch
     return ERR_OK;
 }
 
+enum err ask_dialled(const struct link_dial *d, uint32_t peer_ms, uint32_t call_ms,
+                     struct tls_facts *aggregator, double *took_s)
+{
+    const struct tls_question q = {.files = &d->tls,
+                                   .target = d->target,
+                                   .server_name = d->server_name,
+                                   .proxy = d->proxy,
+                                   .timeout_ms = peer_ms};
+    TRY(tls_peer(&q, aggregator));
+    double begin_s = clock_mono_s();
+    TRY(link_probe(d, call_ms));
+    *took_s = clock_mono_s() - begin_s;
+    return ERR_OK;
+}
+
 enum err ask_aggregator(const struct ask *p, struct tls_facts *aggregator, double *took_s,
                         struct arena *arena)
 {
@@ -32,16 +47,8 @@ enum err ask_aggregator(const struct ask *p, struct tls_facts *aggregator, doubl
     TRY(dial_proxy_credentials(&proxy, p->credentials));
     uint32_t timeout_ms = *proxy.shown ? 5000 + DIAL_TIMEOUT_MS : 5000;
     struct link_dial d = {.target = p->target, .server_name = name, .proxy = &proxy, .tls = files};
-    struct tls_question q = {.files = &files,
-                             .target = p->target,
-                             .server_name = name,
-                             .proxy = &proxy,
-                             .timeout_ms = timeout_ms};
     TRY(tls_force13());
-    TRY(tls_peer(&q, aggregator));
-    double begin_s = clock_mono_s();
-    TRY(link_probe(&d, timeout_ms));
+    TRY(ask_dialled(&d, timeout_ms, timeout_ms, aggregator, took_s));
     dial_proxy_forget(&proxy);
-    *took_s = clock_mono_s() - begin_s;
     return ERR_OK;
 }

@@ -19,4 +19,9 @@ struct ask {                 /* borrowed */
 enum err ask_aggregator(const struct ask *q, struct tls_facts *aggregator, double *took_s,
                         struct arena *a) MUST;
 
+/* The same of an aggregator that `d` dials: peer_ms for its certificate, call_ms for the call.
+ * Errors of tls_peer, link_probe. */
+enum err ask_dialled(const struct link_dial *d, uint32_t peer_ms, uint32_t call_ms,
+                     struct tls_facts *aggregator, double *took_s) MUST;
+
 #endif

@@ -1,14 +1,11 @@
 #include "outer/run/demo.h"
-#include <arpa/inet.h>
-#include <errno.h>
 #include <math.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 #include "kernels/base/file.h"
+#include "outer/link/forward.h"
 #include "outer/link/loopback.h"
 #include "outer/view/page.h"
 #include "outer/view/page_report.h"
@@ -146,16 +143,9 @@ static enum err make_directory(struct demo *d)
  */
 static enum err choose_port(struct demo *d)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof a;
-    int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool good = s >= 0 && bind(s, (struct sockaddr *)&a, size) == 0 &&
-                getsockname(s, (struct sockaddr *)&a, &size) == 0;
-    if (s >= 0)
-        close(s);
-    if (!good)
-        return err_set(ERR_IO, "no free port on loopback: %s", strerror(errno));
-    d->port = ntohs(a.sin_port);
+    int fd;
+    TRY(forward_listen(&fd, "127.0.0.1:0", &d->port));
+    close(fd);
     return ERR_OK;
 }
 

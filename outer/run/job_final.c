@@ -4,7 +4,6 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/run/job.h"
-#include "outer/record/counted.h"
 
 enum part { PART_THETA, PART_MOMENTUM, PART_RESIDUAL };
 
@@ -105,22 +104,15 @@ enum err job_tell_final(struct job *j)
     farewell_make(j, hex);
     log_event(LOG_INFO, "final", "step=%lld parameters=%s momentum=%s residual=%s outer=%s",
               (long long)j->train.step, hex[0], hex[1], hex[2], outer);
-    enum err e = ERR_OK;
-    if (j->outer)
-        e = counted_short(&j->o->parts.replica, (const char *const *)j->run->o.outer_sites.items, 0,
-                          1);
-    if (e != ERR_OK && e != ERR_SHORT)
-        return e;
-    jsonl_begin(&j->out->record, "final");
-    jsonl_int(&j->out->record, "step", j->train.step);
-    for (int i = 0; i < (j->outer ? DIGESTS : 1); i++)
-        jsonl_text(&j->out->record, digest_name[i], hex[i]);
-    if (j->outer) {
-        jsonl_text(&j->out->record, "outer", outer);
-        jsonl_text(&j->out->record, "short", e == ERR_SHORT ? err_message() : "");
-    }
-    jsonl_end(&j->out->record);
-    return e;
+    const char *const own[DIGESTS][2] = {{digest_name[PART_THETA], hex[PART_THETA]},
+                                         {digest_name[PART_MOMENTUM], hex[PART_MOMENTUM]},
+                                         {digest_name[PART_RESIDUAL], hex[PART_RESIDUAL]}};
+    return site_record_final(&j->out->record, j->run,
+                             &(struct site_final){.step = j->train.step,
+                                                  .replica = j->outer ? &j->o->parts.replica : NULL,
+                                                  .outer = outer,
+                                                  .own = own,
+                                                  .own_count = j->outer ? DIGESTS : 1});
 }
 
 void job_tell_farewell(const struct job *j, bool shown)

@@ -7,6 +7,7 @@
 #include <sys/timex.h>
 #include <unistd.h>
 #include "kernels/base/clock.h"
+#include "outer/run/ask.h"
 #include "outer/run/preflight.h"
 #include "outer/link/forward.h"
 #include "outer/identity/tls.h"
@@ -176,26 +177,17 @@ static void check_rate(struct preflight *p, const struct link_dial *d)
     preflight_say(p, PREFLIGHT_OK, "streams", "up: %s", text);
 }
 
-static void check_target(struct preflight *p, struct link_dial *d)
+static void check_target(struct preflight *p, const struct link_dial *d)
 {
     struct tls_facts f;
-    struct tls_question q = {.files = &p->j.o->parts.tls,
-                             .target = d->target,
-                             .server_name = d->server_name,
-                             .proxy = d->proxy,
-                             .timeout_ms = TIMEOUT_MS};
+    double took_s;
     const char *through = *p->j.run->proxy.shown ? " through " : "";
-    if (tls_peer(&q, &f) != ERR_OK) {
-        preflight_failed(p, "aggregator", "");
-        return;
-    }
-    double begin = clock_mono_s();
-    if (link_probe(d, TIMEOUT_MS + DIAL_TIMEOUT_MS) != ERR_OK) {
+    if (ask_dialled(d, TIMEOUT_MS, TIMEOUT_MS + DIAL_TIMEOUT_MS, &f, &took_s) != ERR_OK) {
         preflight_failed(p, "aggregator", "");
         return;
     }
     preflight_say(p, PREFLIGHT_OK, "aggregator", "%s%s%s answers as %s after %.0f ms", d->target,
-                  through, p->j.run->proxy.shown, f.uri, 1e3 * (clock_mono_s() - begin));
+                  through, p->j.run->proxy.shown, f.uri, 1e3 * took_s);
     check_until(p, "aggregator", f.uri, &f, "tell who runs it");
     check_roster(p, d);
     check_rate(p, d);

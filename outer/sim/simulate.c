@@ -156,7 +156,7 @@ static enum err reap(struct node *n, const struct stepper_action *a)
     n->exposed_s[a->fragment] += now_s(n) - begin;
     applied(n, a, &done);
     if (site_schedule_version(n->site))
-        n->stepper.o.schedule = n->replica.schedule;
+        stepper_reschedule(&n->stepper, &n->replica.schedule);
     (void)stepper_reaped(&n->stepper, a, done.reached, done.skipped);
     return site_prune(n->site, a->fragment, done.reached);
 }

@@ -351,7 +351,7 @@ static void tell_round(struct exchange *s, const struct stepper_action *a,
 enum err exchange_reschedule(struct exchange *s)
 {
     TRY(s->o.rescheduled(s->o.self, &s->o.rules.schedule, &s->schedule_version));
-    s->stepper.o.schedule = s->o.rules.schedule;
+    stepper_reschedule(&s->stepper, &s->o.rules.schedule);
     return ERR_OK;
 }
 
@@ -703,7 +703,8 @@ static enum err start_lead(struct exchange *s, int64_t at)
 {
     struct stepper_event *e = &s->event;
     TRY(start_site(s, at));
-    s->stepper.o.schedule = s->o.rules.schedule = s->o.replica->schedule;
+    s->o.rules.schedule = s->o.replica->schedule;
+    stepper_reschedule(&s->stepper, &s->o.rules.schedule);
     for (unsigned f = 0; f < s->o.rules.schedule.fragments; f++) {
         e->state[f] = s->o.replica->state[f].round;
         uint64_t r = stepper_needs(&s->stepper, e, f);
@@ -723,7 +724,8 @@ enum err exchange_start(struct exchange *s, struct exchange_now *n)
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->event, sizeof s->event));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->o.rules.schedule,
                                        sizeof s->o.rules.schedule));
-    s->stepper.o.schedule = s->o.rules.schedule; /* with the former values of train.steps */
+    stepper_reschedule(&s->stepper,
+                       &s->o.rules.schedule); /* with the former values of train.steps */
     TRY(exchange_reschedule(s));
     TRY(event_run(s, n, STEPPER_RESUME, n->step));
     return exchange_agree(s, is_lead(s) ? interval_begin(s, n->step) : ERR_OK);

@@ -768,7 +768,7 @@ static enum err contribution_make(struct site_slot *l, const struct site_submiss
     uint64_t round = s->replica->state[f].round;
     if (round_early(s, f, round)) {
         l->box.valid = false;
-        l->completion.skipped = true;
+        l->skipped = true;
         TRY(site_eager_drop(l, f, round));
         return site_eager_begin(l, w);
     }
@@ -783,7 +783,7 @@ static enum err contribution_make(struct site_slot *l, const struct site_submiss
         return site_eager_begin(l, w);
     }
     if (w->resend && round_spares(s, f, round)) { /* it was skipped, or its outbox is lost */
-        l->completion.skipped = true;
+        l->skipped = true;
         return ERR_OK;
     }
     if (w->resend)
@@ -802,7 +802,7 @@ static enum err contribution_make(struct site_slot *l, const struct site_submiss
     char quoted[512];
     log_event(LOG_ERROR, "skipped", "fragment=%u round=%" PRIu64 " why=%s", f, round,
               log_quote(quoted, sizeof quoted, err_message()));
-    l->completion.skipped = true;
+    l->skipped = true;
     site_notice(l, "skips round %" PRIu64 ": %s", round, err_message());
     TRY(site_eager_drop(l, f, round));
     return site_eager_begin(l, w);
@@ -838,7 +838,7 @@ enum err site_round_run(struct site_slot *l, const struct site_submission *w)
     unsigned f = w->fragment;
     const struct outer_state_fragment *state = &s->replica->state[f];
     l->times = (struct site_times){0};
-    l->completion = (struct site_completion){0};
+    l->skipped = false;
     if (state->round > w->round) {
         TRY(site_eager_begin(l, w));
         return site_theta_to(s, f, w->round + 1, l->local);

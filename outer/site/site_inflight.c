@@ -34,19 +34,20 @@ static void slot_enter(struct site_slot *l, enum site_slot_state next)
         [SLOT_REAPED] = TO(FREE),
     };
 #undef TO
-    ASSERT(after[l->state] & 1u << next);
-    l->state = next;
+    ASSERT(after[l->flight.state] & 1u << next);
+    l->flight.state = next;
     l->site->env->ops->signal(l->site->env, l->site->inflight.post);
 }
 
 static bool slot_running(const struct site_slot *l)
 {
-    return l->state == SLOT_SUBMITTED || l->state == SLOT_STORED;
+    return l->flight.state == SLOT_SUBMITTED || l->flight.state == SLOT_STORED;
 }
 
 static bool slot_complete(const struct site_slot *l)
 {
-    return l->state == SLOT_COMPLETE || l->state == SLOT_REPORTING || l->state == SLOT_FAILED;
+    return l->flight.state == SLOT_COMPLETE || l->flight.state == SLOT_REPORTING ||
+           l->flight.state == SLOT_FAILED;
 }
 
 /* ---- carrying out a round: the slot's thread, or the caller ---- */
@@ -55,31 +56,31 @@ static bool slot_complete(const struct site_slot *l)
 static void slot_describe(struct site_slot *l, bool replayed, uint64_t begun_ms)
 {
     struct site *s = l->site;
-    const struct site_submission *w = &l->submission;
+    const struct site_submission *w = &l->flight.submission;
     struct manifest m;
-    l->completion =
+    l->flight.completion =
         (struct site_completion){.times = l->times,
                                  .replayed = replayed,
-                                 .skipped = l->completion.skipped,
+                                 .skipped = l->skipped,
                                  .reached = s->replica->state[w->fragment].round,
                                  .flight_ms = (double)(s->env->ops->now_ms(s->env) - begun_ms),
                                  .metrics = metrics_read(&s->own.metrics[w->fragment], w->round)};
     if (outer_state_manifest(s->replica, w->fragment, w->round, &m) == ERR_OK) {
-        l->completion.included = manifest_included(&m);
-        l->completion.sites = m.site_count;
-        l->completion.up_bytes = site_sent_bytes(s, &m);
-        l->completion.down_bytes = m.aggregate_bytes;
+        l->flight.completion.included = manifest_included(&m);
+        l->flight.completion.sites = m.site_count;
+        l->flight.completion.up_bytes = site_sent_bytes(s, &m);
+        l->flight.completion.down_bytes = m.aggregate_bytes;
     }
 }
 
 static void slot_finish(struct site_slot *l, enum err e, bool reports)
 {
     post_lock(l->site);
-    l->e = e;
-    snprintf(l->why, sizeof l->why, "%s", e == ERR_OK ? "" : err_message());
-    slot_enter(l, reports                                     ? SLOT_REPORTING
-                  : e != ERR_OK && l->state == SLOT_SUBMITTED ? SLOT_FAILED
-                                                              : SLOT_COMPLETE);
+    l->flight.e = e;
+    snprintf(l->flight.why, sizeof l->flight.why, "%s", e == ERR_OK ? "" : err_message());
+    slot_enter(l, reports                                            ? SLOT_REPORTING
+                  : e != ERR_OK && l->flight.state == SLOT_SUBMITTED ? SLOT_FAILED
+                                                                     : SLOT_COMPLETE);
     post_unlock(l->site);
 }
 
@@ -92,18 +93,19 @@ static void slot_reported(struct site_slot *l, enum err e)
         s->inflight.failed = e;
         snprintf(s->inflight.why, sizeof s->inflight.why, "%s", err_message());
     }
-    slot_enter(l, l->state == SLOT_REAPED ? SLOT_FREE : SLOT_COMPLETE);
+    slot_enter(l, l->flight.state == SLOT_REAPED ? SLOT_FREE : SLOT_COMPLETE);
     post_unlock(s);
 }
 
 static void slot_run(struct site_slot *l)
 {
     struct site *s = l->site;
-    const struct site_submission *w = &l->submission;
+    const struct site_submission *w = &l->flight.submission;
     site_lock(s);
     uint64_t begun_ms = s->env->ops->now_ms(s->env);
     bool replayed = s->replica->state[w->fragment].round > w->round;
     bool last = schedule_last(&s->replica->schedule, w->fragment, w->round);
+    l->flight.completion = (struct site_completion){0};
     enum err e = site_round_run(l, w);
     if (e == ERR_OK)
         slot_describe(l, replayed, begun_ms);
@@ -126,7 +128,7 @@ static void slot_thread(void *self)
     struct site *s = l->site;
     post_lock(s);
     while (!s->inflight.closing) {
-        if (l->state != SLOT_SUBMITTED) {
+        if (l->flight.state != SLOT_SUBMITTED) {
             s->env->ops->wait(s->env, s->inflight.post, UINT32_MAX);
             continue;
         }
@@ -178,7 +180,8 @@ static struct site_slot *slot_of(struct site *s, unsigned fragment)
 {
     for (unsigned i = 0; i < s->inflight.slots; i++) {
         struct site_slot *l = &s->inflight.slot[i];
-        if (l->state != SLOT_FREE && l->state != SLOT_REAPED && l->submission.fragment == fragment)
+        if (l->flight.state != SLOT_FREE && l->flight.state != SLOT_REAPED &&
+            l->flight.submission.fragment == fragment)
             return l;
     }
     return NULL;
@@ -187,7 +190,7 @@ static struct site_slot *slot_of(struct site *s, unsigned fragment)
 static struct site_slot *slot_free(struct site *s)
 {
     for (unsigned i = 0; i < s->inflight.slots; i++)
-        if (s->inflight.slot[i].state == SLOT_FREE)
+        if (s->inflight.slot[i].flight.state == SLOT_FREE)
             return &s->inflight.slot[i];
     return NULL;
 }
@@ -198,8 +201,8 @@ static enum err slots_failed(struct site *s)
         return err_set(s->inflight.failed, "%s", s->inflight.why);
     for (unsigned i = 0; i < s->inflight.slots; i++) {
         const struct site_slot *l = &s->inflight.slot[i];
-        if (slot_complete(l) && l->e != ERR_OK && l->e != ERR_STOPPED)
-            return err_set(l->e, "%s", l->why);
+        if (slot_complete(l) && l->flight.e != ERR_OK && l->flight.e != ERR_STOPPED)
+            return err_set(l->flight.e, "%s", l->flight.why);
     }
     return ERR_OK;
 }
@@ -222,7 +225,7 @@ enum err site_acquire(struct site *s, unsigned fragment, float **local)
         slots_wait(s); /* one slot for each round in flight: this one only has to report yet */
     slot_enter(l, SLOT_ACQUIRED);
     l->failures = 0;
-    l->submission = (struct site_submission){.fragment = fragment};
+    l->flight.submission = (struct site_submission){.fragment = fragment};
     *local = l->local;
     post_unlock(s);
     return ERR_OK;
@@ -233,7 +236,7 @@ void site_submit(struct site *s, const struct site_submission *w)
     post_lock(s);
     struct site_slot *l = slot_of(s, w->fragment);
     ASSERT(l);
-    l->submission = *w;
+    l->flight.submission = *w;
     slot_enter(l, SLOT_SUBMITTED);
     post_unlock(s);
 }
@@ -241,7 +244,7 @@ void site_submit(struct site *s, const struct site_submission *w)
 static bool all_stored(const struct site *s)
 {
     for (unsigned i = 0; i < s->inflight.slots; i++)
-        if (s->inflight.slot[i].state == SLOT_SUBMITTED && s->inflight.slot[i].thread)
+        if (s->inflight.slot[i].flight.state == SLOT_SUBMITTED && s->inflight.slot[i].thread)
             return false;
     return true;
 }
@@ -251,8 +254,8 @@ static bool all_stored(const struct site *s)
 static enum err slots_given_up(const struct site *s)
 {
     for (unsigned i = 0; i < s->inflight.slots; i++)
-        if (s->inflight.slot[i].state == SLOT_FAILED)
-            return err_set(s->inflight.slot[i].e, "%s", s->inflight.slot[i].why);
+        if (s->inflight.slot[i].flight.state == SLOT_FAILED)
+            return err_set(s->inflight.slot[i].flight.e, "%s", s->inflight.slot[i].flight.why);
     return ERR_OK;
 }
 
@@ -275,10 +278,11 @@ enum err site_eager(struct site *s, unsigned fragment, const float **start)
     post_lock(s);
     const struct site_slot *l = slot_of(s, fragment);
     ASSERT(l && l->start);
-    while (l->state == SLOT_SUBMITTED)
+    while (l->flight.state == SLOT_SUBMITTED)
         slots_wait(s);
     /* Failed after it was stored: the start is good, the failure is heard at the next step. */
-    enum err e = l->state == SLOT_FAILED ? err_set(l->e, "%s", l->why) : ERR_OK;
+    enum err e =
+        l->flight.state == SLOT_FAILED ? err_set(l->flight.e, "%s", l->flight.why) : ERR_OK;
     *start = l->start;
     post_unlock(s);
     return e;
@@ -330,7 +334,7 @@ enum err site_complete(struct site *s, unsigned fragment)
     post_lock(s);
     struct site_slot *l = slot_of(s, fragment);
     ASSERT(l);
-    if (!l->thread && l->state == SLOT_SUBMITTED) {
+    if (!l->thread && l->flight.state == SLOT_SUBMITTED) {
         post_unlock(s);
         slot_run(l);
         post_lock(s);
@@ -342,7 +346,7 @@ enum err site_complete(struct site *s, unsigned fragment)
         e = slots_failed(s);
     }
     if (slot_complete(l))
-        e = l->e == ERR_OK ? ERR_OK : err_set(l->e, "%s", l->why);
+        e = l->flight.e == ERR_OK ? ERR_OK : err_set(l->flight.e, "%s", l->flight.why);
     post_unlock(s);
     return e;
 }
@@ -354,9 +358,9 @@ enum err site_reap(struct site *s, unsigned fragment, const float **theta,
     post_lock(s);
     struct site_slot *l = slot_of(s, fragment);
     if (slot_complete(l)) /* else another round has failed */
-        slot_enter(l, l->state == SLOT_REPORTING ? SLOT_REAPED : SLOT_FREE);
+        slot_enter(l, l->flight.state == SLOT_REPORTING ? SLOT_REAPED : SLOT_FREE);
     *theta = l->local;
-    *done = l->completion;
+    *done = l->flight.completion;
     post_unlock(s);
     return e;
 }
@@ -411,8 +415,8 @@ void site_slots_drain(struct site *s)
         return;
     post_lock(s);
     for (unsigned i = 0; i < s->inflight.slots; i++)
-        while (s->inflight.slot[i].state == SLOT_REPORTING ||
-               s->inflight.slot[i].state == SLOT_REAPED)
+        while (s->inflight.slot[i].flight.state == SLOT_REPORTING ||
+               s->inflight.slot[i].flight.state == SLOT_REAPED)
             slots_wait(s);
     post_unlock(s);
 }

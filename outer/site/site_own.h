@@ -67,6 +67,15 @@ enum site_slot_state {
     SLOT_REAPED     /* the caller has taken the result, the thread still tells */
 };
 /* One exchange: a contribution, its buffers, its calls. */
+/* Guarded by inflight.post; site_inflight.c writes it. Between SUBMITTED and COMPLETE all else of
+ * the slot is the thread's. */
+struct site_flight {
+    enum site_slot_state state;
+    struct site_submission submission;
+    struct site_completion completion;
+    enum err e;
+    char why[SITE_TEXT_MAX];
+};
 struct site_slot {
     struct site *site;
     unsigned peer;         /* which aggregator it talks to */
@@ -92,12 +101,8 @@ struct site_slot {
     struct site_times times;
     float *local; /* device: what the site trained, then the new theta; NULL: calls only */
     struct env_thread *thread; /* NULL: rounds run in line */
-    /* Guarded by inflight.post. Between SUBMITTED and COMPLETE all else is the thread's. */
-    enum site_slot_state state;
-    struct site_submission submission;
-    struct site_completion completion;
-    enum err e;
-    char why[SITE_TEXT_MAX];
+    bool skipped;              /* site_completion.skipped of the round under way */
+    struct site_flight flight;
 };
 struct site_peer {            /* one aggregator */
     uint64_t epoch, instance; /* highest epoch seen, durable before it is answered */

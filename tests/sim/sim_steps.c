@@ -63,7 +63,7 @@ static enum err reap(struct sim_node *n, const struct stepper_action *a)
     struct site_completion done;
     TRY(site_reap(n->site, a->fragment, &theta, &done));
     if (site_schedule_version(n->site)) /* as exchange.c does */
-        n->stepper.o.schedule = n->replica.schedule;
+        stepper_reschedule(&n->stepper, &n->replica.schedule);
     float alpha = stepper_reaped(&n->stepper, a, done.reached, done.skipped);
     if (a->verb == STEPPER_APPLY)
         take_theta(n, a->fragment, theta, alpha);
