@@ -4,11 +4,6 @@
 
 static const char *const roles[COLUMNS_ROLES] = {"text", "text_b", "label", "owner"};
 
-const char *columns_role_name(enum columns_role role)
-{
-    return roles[role];
-}
-
 enum err columns_parse(struct columns_names *names, const char *option, struct arena *a)
 {
     for (const char *s = option; *s;) {

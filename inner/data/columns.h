@@ -23,7 +23,6 @@ struct columns {
 
 /* "label=diagnosis,text=report". ERR_CONFIG names the roles. */
 enum err columns_parse(struct columns_names *names, const char *option, struct arena *a) MUST;
-const char *columns_role_name(enum columns_role role); /* "text", which is the default too */
 
 /* Reads the names. `path` is borrowed and begins messages; a column that `names` has is there, or
  * ERR_INPUT lists those that are; the others are there or not. */

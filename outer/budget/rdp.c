@@ -124,13 +124,3 @@ double rdp_epsilon(const double *orders, const double *rdp, size_t count, double
     }
     return fmax(0, best);
 }
-
-double rdp_delta(const double *orders, const double *rdp, size_t count, double epsilon)
-{
-    double best = 0; /* logarithm */
-    for (size_t i = 0; i < count; i++) {
-        double alpha = orders[i];
-        best = fmin(best, (alpha - 1) * (rdp[i] - epsilon + log1p(-1 / alpha)) - log(alpha));
-    }
-    return exp(best);
-}

@@ -21,7 +21,5 @@ void rdp_compose(double *out, const double *orders, size_t count, const struct s
 /* Smallest epsilon over the orders, 0 or more; *order: the best order. */
 double rdp_epsilon(const double *orders, const double *rdp, size_t count, double delta,
                    double *order);
-/* Smallest delta over the orders, at most 1. */
-double rdp_delta(const double *orders, const double *rdp, size_t count, double epsilon);
 
 #endif

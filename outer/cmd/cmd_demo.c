@@ -11,27 +11,38 @@
 
 enum { ROUNDS_ENOUGH = 60 }; /* from here on two sites end better than one, on the demo's model */
 
+static unsigned long long rounds_of(const struct demo_result *r)
+{
+    return (unsigned long long)r->site[0].now.rounds;
+}
+
+/* Steps between rounds. */
+static double every_of(const struct demo_result *r)
+{
+    return r->site[0].steps / r->site[0].now.rounds_all;
+}
+
 /* Two sites that end worse than one are no error: they need rounds. */
 static void print_why_worse(const struct demo_result *r)
 {
-    unsigned long long rounds = r->site[0].rounds;
+    unsigned long long rounds = rounds_of(r);
     printf(
         "  Two sites end worse than one here: %llu round%s are too few. In the first rounds the\n"
         "  outer momentum builds up and each merge costs some progress; with more rounds the\n"
         "  second site's text pays off.",
         rounds, rounds == 1 ? "" : "s");
-    if (rounds < ROUNDS_ENOUGH && r->site[0].every > 0)
-        printf(" Try --steps %.0f (%d rounds).", ceil(r->site[0].every * ROUNDS_ENOUGH),
-               ROUNDS_ENOUGH);
+    if (rounds < ROUNDS_ENOUGH && every_of(r) > 0)
+        printf(" Try --steps %.0f (%d rounds).", ceil(every_of(r) * ROUNDS_ENOUGH), ROUNDS_ENOUGH);
     printf("\n");
 }
 
 static void print_losses(const struct demo_result *r)
 {
-    double together = r->site[0].last_loss, alone = r->alone.last_loss;
+    const struct report_points *losses = &r->site[0].series[REPORT_EVAL];
+    double first = losses->count ? losses->y[0] : NAN, together = report_last(losses),
+           alone = report_last(&r->alone->series[REPORT_EVAL]);
     printf("\nEval loss, nats per byte (perplexity)\n");
-    printf("  before training            %.4f (%.1f)\n", r->site[0].first_loss,
-           exp(r->site[0].first_loss));
+    printf("  before training            %.4f (%.1f)\n", first, exp(first));
     printf("  one site alone             %.4f (%.2f)\n", alone, exp(alone));
     printf(
         "  two sites together         %.4f (%.2f)   same tokens per site, same number of steps\n",
@@ -48,9 +59,9 @@ static void print_bytes(const struct demo_result *r)
     printf("\nOn the link                  predicted    counted    with TLS and framing\n");
     for (int i = 0; i < DEMO_SITES; i++) {
         char text[6][32];
-        const struct demo_site *w = &r->site[i];
-        const double bytes[] = {w->up_predicted,   w->up,   w->wire_up,
-                                w->down_predicted, w->down, w->wire_down};
+        const struct report_round w = report_totals(&r->site[i]);
+        const double bytes[] = {w.up_predicted,   w.up,   w.wire_up,
+                                w.down_predicted, w.down, w.wire_down};
         for (int k = 0; k < 6; k++)
             progress_bytes(text[k], sizeof text[k], bytes[k]);
         printf("  site %s up                  %10s %10s    %s\n", demo_site_name[i], text[0],
@@ -58,7 +69,7 @@ static void print_bytes(const struct demo_result *r)
         printf("  site %s down                %10s %10s    %s\n", demo_site_name[i], text[3],
                text[4], text[5]);
     }
-    printf("  %llu rounds\n", (unsigned long long)r->site[0].rounds);
+    printf("  %llu rounds\n", rounds_of(r));
 }
 
 /* Shares of the time since a site's first record (report_compute_share). */
@@ -94,7 +105,7 @@ static void print_hint(const struct demo_result *r, const struct report_cost cos
     double waits = fmax(standing(&cost[0]), standing(&cost[1]));
     if (waits < much || cost[0].hidden_s > 0 || !(step_s > 0))
         return;
-    double every = r->site[0].every, steps = fmax(5, ceil(round_s / FRAGMENTS / step_s) + 1);
+    double every = every_of(r), steps = fmax(5, ceil(round_s / FRAGMENTS / step_s) + 1);
     printf("  Training stands still for %.0f %% of the time. fragments %d, overlap %.0f would hide"
            "%s it:\n  --outer.fragments %d --outer.overlap_steps %.0f\n",
            100 * waits, FRAGMENTS, fmin(steps, every - 1), steps < every ? "" : " most of",
@@ -123,8 +134,9 @@ static enum err summary(struct demo *d, const struct demo_result *r, const char 
     const char *program = demo_program(a);
     print_losses(r);
     print_bytes(r);
-    print_times(r->cost);
-    print_hint(r, r->cost);
+    const struct report_cost cost[] = {report_cost(&r->site[0]), report_cost(&r->site[1])};
+    print_times(cost);
+    print_hint(r, cost);
     demo_network_print(d, stdout);
     TRY(print_sample(d));
     printf("\nReport  %s (opens offline)\nLogs    %s/*.log, %s/*/log.txt\n", r->report, dir, dir);

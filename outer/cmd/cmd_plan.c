@@ -2,18 +2,15 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "inner/train/train.h"
 #include "outer/organ/archive/archive_parts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/cmd_plan.h"
 #include "outer/plan/plan_settings.h"
 #include "outer/plan/plan_tables.h"
 #include "outer/view/progress.h"
-#include "outer/site/site.h"
-#include "outer/config/tuning.h"
 
 enum { UTILISATION_MIN = 1 }; /* percent */
-static const double GPU_BYTES = 80e9, SPARSE_DECAY = 0.95;
+static const double GPU_BYTES = 80e9;
 
 struct plan_cmd {
     struct run_source source;
@@ -25,23 +22,6 @@ struct plan_cmd {
 };
 
 /* ---- the table ---- */
-
-/* What a run would take for the rest: the optimizer that suits the codec, its published rate. */
-static struct outer_settings settings_of(const struct plan_cmd *c, const struct plan_option *o)
-{
-    struct outer_settings s = c->p->o;
-    s.outer_every = o->schedule.period[0].p.every;
-    s.outer_codec = o->schedule.period[0].codec;
-    s.outer_optimizer = tuning_optimizer(&s);
-    s.outer_lr = 0;
-    tuning_resolve(&s);
-    /* A full residual of a codec that sends a few values grows without bound: docs/results.md 5.3.
-     */
-    if ((s.outer_codec == CODEC_TOPK || s.outer_codec == CODEC_CSC) &&
-        s.outer_error_feedback_decay == 1)
-        s.outer_error_feedback_decay = SPARSE_DECAY;
-    return s;
-}
 
 static void print_head(void)
 {
@@ -63,8 +43,8 @@ static void print_option(const struct plan_cmd *c, const struct plan_option *o, 
              r->extrapolated ? "*" : "");
     printf("%-10s %5lld %3u %4lld %5.3g  %5.1f %%  %7.2f s  %9s  %9s  %9s  %10.2f  %14s  %9s\n",
            codec_get(o->schedule.period[0].codec)->name, (long long)o->schedule.period[0].p.every,
-           parts, (long long)o->schedule.overlap, settings_of(c, o).outer_lr, 100 * r->utilisation,
-           r->exchange_s, up, down, run, r->cost, loss, equal);
+           parts, (long long)o->schedule.overlap, plan_settings_chosen(c->p, o).outer_lr,
+           100 * r->utilisation, r->exchange_s, up, down, run, r->cost, loss, equal);
 }
 
 static void print_legend(const struct plan_cmd *c)
@@ -107,22 +87,12 @@ static void elements_of(const struct fragments *f, size_t elements[ROUND_FRAGMEN
 
 static enum err print_memory(struct plan_cmd *c, const struct plan_option *o)
 {
-    const struct run *run = c->p;
-    const struct sync_config_replica site = {.site = true,
-                                             .sites = c->task.sites,
-                                             .error_feedback_decay =
-                                                 (float)run->o.outer_error_feedback_decay};
-    struct fragments f;
-    TRY(sync_config_cut(&f, &run->s, &run->o, &run->table, o->schedule.fragments, &c->p->perm));
-    struct outer_state_options m = sync_config_state(&f, &o->schedule, &run->sync.outer, &site);
-    struct train_memory t = train_plan(&c->p->s, &c->p->table, DTYPE_BF16, 1);
-    double outer =
-        (double)(outer_state_memory(&m, true).host +
-                 site_memory(&m, c->task.sites, c->p->o.outer_max_local_steps_offline, true).host);
+    size_t training, outer;
+    TRY(plan_settings_memory(c->p, o, c->task.sites, &training, &outer));
     printf("\nMemory: %.2f GiB for training (one rank, bf16), %.2f GiB for the outer loop on the "
            "lead.\n",
-           (double)t.total / (1 << 30), outer / (1 << 30));
-    if ((double)t.total > GPU_BYTES)
+           (double)training / (1 << 30), (double)outer / (1 << 30));
+    if ((double)training > GPU_BYTES)
         printf(
             "No GPU of 80 GB holds that: use several ranks with train.zero_stage: 1, "
             "train.activation_checkpointing: block\n"
@@ -186,36 +156,12 @@ static void print_more_sites(const struct plan_cmd *c, const struct plan_option 
 
 /* ---- the configuration ---- */
 
-static void write_fragment(FILE *f, const struct plan_cmd *c, const struct plan_option *o)
-{
-    const struct outer_settings run = settings_of(c, o);
-    fprintf(f,
-            "outer:\n  every: %lld\n  fragments: %u\n  overlap_steps: %lld\n  codec: %s\n  "
-            "optimizer: %s\n  lr: 0              # published: %.6g\n"
-            "  error_feedback_decay: %.4g\n",
-            (long long)o->schedule.period[0].p.every, o->schedule.fragments,
-            (long long)o->schedule.overlap,
-            config_choice_name(outer_codec_choices, run.outer_codec),
-            config_choice_name(outer_opt_kind_choices, run.outer_optimizer), run.outer_lr,
-            run.outer_error_feedback_decay);
-    const char *probe = c->source.probe ? c->source.probe : c->p->o.site_probe;
-    if (*probe)
-        fprintf(f, "site:\n  probe: %s\n", probe);
-}
-
 static enum err give_configuration(const struct plan_cmd *c, const struct plan_option *o)
 {
+    const char *probe = c->source.probe ? c->source.probe : c->p->o.site_probe;
     printf("\nConfiguration of the first row, as it is or to be merged into yours:\n\n");
-    write_fragment(stdout, c, o);
-    if (!c->write)
-        return ERR_OK;
-    FILE *f = fopen(c->write, "w");
-    if (!f)
-        return err_set(ERR_IO, "%s: cannot write", c->write);
-    write_fragment(f, c, o);
-    bool good = !ferror(f);
-    good = fclose(f) == 0 && good;
-    return good ? ERR_OK : err_set(ERR_IO, "%s: cannot write", c->write);
+    plan_settings_print(stdout, c->p, o, probe);
+    return c->write ? plan_settings_write(c->write, c->p, o, probe) : ERR_OK;
 }
 
 static enum err refuse(const struct plan_cmd *c, const struct plan_option *nearest)

@@ -233,6 +233,14 @@ bool fragment_slice_parse(struct fragment_slice *s, const char *text, int layers
 
 /* ---- slab <-> fragment ---- */
 
+size_t fragment_largest(const struct fragments *f)
+{
+    size_t most = 0;
+    for (unsigned p = 0; p < f->count; p++)
+        most = f->f[p].elements > most ? f->f[p].elements : most;
+    return most;
+}
+
 void fragment_gather(struct dev *d, float *out, const float *slab, const struct fragment *f)
 {
     for (size_t i = 0; i < f->range_count; i++) {

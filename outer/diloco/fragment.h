@@ -60,6 +60,7 @@ enum err fragment_make(struct fragments *out, const struct table *t, const struc
  * most 1 + PERIOD_MORE_MAX. False: not of this form, or out of the range of `layers` and `every`.
  */
 bool fragment_slice_parse(struct fragment_slice *s, const char *text, int layers, int64_t every);
+size_t fragment_largest(const struct fragments *f); /* elements of the largest one */
 /* slab (of the fragment's state) <-> contiguous copy of one fragment, through the device's copy. */
 void fragment_gather(struct dev *d, float *out, const float *slab, const struct fragment *f);
 void fragment_scatter(struct dev *d, float *slab, const float *in, const struct fragment *f);

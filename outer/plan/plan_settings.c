@@ -5,6 +5,8 @@
 #include "kernels/base/file.h"
 #include "outer/config/tuning.h"
 #include "outer/link/path.h"
+#include "outer/site/site.h"
+#include "inner/train/train.h"
 
 bool plan_settings_given(const struct measured *m)
 {
@@ -79,4 +81,66 @@ enum err plan_settings_may_write(const char *path, bool force)
     return err_set(
         ERR_CONFIG,
         "%s exists and is left as it is; --write another file, or add --force to replace it", path);
+}
+
+struct outer_settings plan_settings_chosen(const struct run *r, const struct plan_option *o)
+{
+    static const double SPARSE_DECAY = 0.95;
+    struct outer_settings s = r->o;
+    s.outer_every = o->schedule.period[0].p.every;
+    s.outer_codec = o->schedule.period[0].codec;
+    s.outer_optimizer = tuning_optimizer(&s);
+    s.outer_lr = 0;
+    tuning_resolve(&s);
+    /* A full residual of a codec that sends a few values grows without bound: docs/results.md 5.3.
+     */
+    if ((s.outer_codec == CODEC_TOPK || s.outer_codec == CODEC_CSC) &&
+        s.outer_error_feedback_decay == 1)
+        s.outer_error_feedback_decay = SPARSE_DECAY;
+    return s;
+}
+
+void plan_settings_print(FILE *out, const struct run *r, const struct plan_option *o,
+                         const char *probe)
+{
+    const struct outer_settings run = plan_settings_chosen(r, o);
+    fprintf(out,
+            "outer:\n  every: %lld\n  fragments: %u\n  overlap_steps: %lld\n  codec: %s\n  "
+            "optimizer: %s\n  lr: 0              # published: %.6g\n"
+            "  error_feedback_decay: %.4g\n",
+            (long long)o->schedule.period[0].p.every, o->schedule.fragments,
+            (long long)o->schedule.overlap,
+            config_choice_name(outer_codec_choices, run.outer_codec),
+            config_choice_name(outer_opt_kind_choices, run.outer_optimizer), run.outer_lr,
+            run.outer_error_feedback_decay);
+    if (*probe)
+        fprintf(out, "site:\n  probe: %s\n", probe);
+}
+
+enum err plan_settings_write(const char *path, const struct run *r, const struct plan_option *o,
+                             const char *probe)
+{
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return err_set(ERR_IO, "%s: cannot write", path);
+    plan_settings_print(f, r, o, probe);
+    bool good = !ferror(f);
+    good = fclose(f) == 0 && good;
+    return good ? ERR_OK : err_set(ERR_IO, "%s: cannot write", path);
+}
+
+enum err plan_settings_memory(struct run *r, const struct plan_option *o, unsigned sites,
+                              size_t *training, size_t *outer)
+{
+    const struct sync_config_replica site = {.site = true,
+                                             .sites = sites,
+                                             .error_feedback_decay =
+                                                 (float)r->o.outer_error_feedback_decay};
+    struct fragments f;
+    TRY(sync_config_cut(&f, &r->s, &r->o, &r->table, o->schedule.fragments, &r->perm));
+    struct outer_state_options m = sync_config_state(&f, &o->schedule, &r->sync.outer, &site);
+    *training = train_plan(&r->s, &r->table, DTYPE_BF16, 1).total;
+    *outer = outer_state_memory(&m, true).host +
+             site_memory(&m, sites, r->o.outer_max_local_steps_offline, true).host;
+    return ERR_OK;
 }

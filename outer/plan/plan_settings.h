@@ -3,6 +3,7 @@
 /* From the settings of a run and its probe file to what the planner calculates with: `atoll plan`,
  * `atoll sim`, and `atoll train` where site.probe is given.
  */
+#include <stdio.h>
 #include "outer/config/run.h"
 #include "outer/plan/plan.h"
 
@@ -11,6 +12,18 @@ bool plan_settings_given(const struct measured *m);
 void plan_settings_task(struct plan_task *t, const struct run *r, const struct measured *m);
 /* The same of the run's own probe file. ERR_CONFIG: they are not known. */
 enum err plan_settings_own(struct plan_task *t, const struct run *r) MUST;
+
+/* What a run takes with a row of the plan: its settings, the optimizer that suits the codec, its
+ * published rate. */
+struct outer_settings plan_settings_chosen(const struct run *r, const struct plan_option *o);
+/* These as a configuration; probe: site.probe, "" leaves it out. ERR_IO. */
+void plan_settings_print(FILE *out, const struct run *r, const struct plan_option *o,
+                         const char *probe);
+enum err plan_settings_write(const char *path, const struct run *r, const struct plan_option *o,
+                             const char *probe) MUST;
+/* Bytes of one rank in bf16, and of the outer loop at the lead of a site, both on a CPU. */
+enum err plan_settings_memory(struct run *r, const struct plan_option *o, unsigned sites,
+                              size_t *training, size_t *outer) MUST;
 
 /* Before anything is calculated: is there a file already where something is to be written? It may
  * be the run's configuration: ERR_CONFIG unless `force`. path NULL: nothing is written. */

@@ -1,12 +1,13 @@
 #include "outer/run/demo.h"
-#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "kernels/base/clock.h"
 #include "kernels/base/file.h"
 #include "outer/link/forward.h"
 #include "outer/link/loopback.h"
+#include "outer/view/live.h"
 #include "outer/view/page.h"
 #include "outer/view/page_report.h"
 #include "outer/view/progress.h"
@@ -17,20 +18,14 @@ enum { SITES = DEMO_SITES, ARGUMENTS_MAX = DEMO_SETTINGS_MAX + 16, POLL_MS = 200
 enum { CHILDREN_MAX = 8, ADDRESS_MAX = 32 };
 const char *const demo_site_name[SITES] = {"a", "b"};
 
-struct watched { /* a run whose metrics we follow */
-    struct jsonl_reader reader;
-    char path[512];
-    struct progress_line line;
-    struct progress_pace pace;
-    struct demo_site *found;
-};
 struct demo {
     const struct demo_options *o;
     struct arena arena;
     struct child children[CHILDREN_MAX];
     unsigned child_count;
     struct progress progress;
-    struct watched watched[SITES + 1]; /* the last: alone */
+    struct report_follow follow; /* of the runs that are shown */
+    const char *shown[SITES];
     struct topology topology;
     struct wan wan;
     struct page page;
@@ -225,66 +220,29 @@ static enum err prepare(struct demo *d)
 }
 
 /* ---- watching ---- */
-static void row_take(struct watched *w, const struct jsonl_row *row)
+static enum err rows_open(struct demo *d, const char *const *names, unsigned count)
 {
-    struct progress_line *l = &w->line;
-    struct demo_site *r = w->found;
-    double step = jsonl_number(row, "step");
-    if (jsonl_is(row, "start")) {
-        l->steps = jsonl_whole(jsonl_number(row, "steps"));
-        double rounds = jsonl_number(row, "rounds");
-        l->rounds = (uint64_t)jsonl_whole(fmax(0, rounds));
-        r->every = l->rounds ? (double)l->steps / (double)l->rounds : 0;
-    } else if (jsonl_is(row, "step")) {
-        double step_s = jsonl_number(row, "step_ms") / 1e3, t = jsonl_number(row, "t");
-        int64_t every = r->every >= 1 ? (int64_t)r->every : 20;
-        if (w->pace.last == 0) /* evaluation and start-up are no pace */
-            progress_pace_step(&w->pace, (int64_t)step - 1, every, t - step_s);
-        progress_pace_step(&w->pace, (int64_t)step, every, t);
-        l->step = (int64_t)step;
-        l->loss = jsonl_number(row, "loss");
-        l->tokens_per_second =
-            progress_smooth(l->tokens_per_second, jsonl_number(row, "tokens_per_second"));
-        l->eta_seconds = progress_pace_eta(&w->pace, l->steps);
-        l->sync_seconds = r->every > 0 ? (ceil(step / r->every) * r->every - step) * step_s : -1;
-    } else if (jsonl_is(row, "round")) {
-        r->up += jsonl_number(row, "up");
-        r->up_predicted += jsonl_number(row, "up_predicted");
-        r->down += jsonl_number(row, "down");
-        r->down_predicted += jsonl_number(row, "down_predicted");
-        r->wire_up += jsonl_number(row, "wire_up");
-        r->wire_down += jsonl_number(row, "wire_down");
-        l->round = ++r->rounds;
-        l->bytes_up = (uint64_t)r->up;
-        l->bytes_down = (uint64_t)r->down;
-        l->predicted_up = (uint64_t)r->up_predicted;
-        l->predicted_down = (uint64_t)r->down_predicted;
-    } else if (jsonl_is(row, "eval")) {
-        r->last_loss = jsonl_number(row, "loss");
-        if (step == 0)
-            r->first_loss = r->last_loss;
+    for (unsigned i = 0; i < count; i++)
+        d->shown[i] = path_of(d, names[i]);
+    report_follow_open(&d->follow, d->shown, count, &d->arena);
+    return progress_open(&d->progress, "auto", count, NULL);
+}
+
+static enum err rows_show(struct demo *d)
+{
+    TRY(report_follow_read(&d->follow));
+    for (size_t i = 0; i < d->follow.count; i++) {
+        struct progress_line line;
+        live_line(&line, &d->follow.runs[i], 1e-3 * (double)clock_wall_ms());
+        progress_update(&d->progress, (unsigned)i, &line);
     }
+    return ERR_OK;
 }
 
-static void records_follow(struct demo *d, struct watched *w, unsigned index)
+static void rows_close(struct demo *d)
 {
-    struct jsonl_row row;
-    if (!w->reader.file && !jsonl_reader_open(&w->reader, w->path))
-        return;
-    while (jsonl_next(&w->reader, &row))
-        row_take(w, &row);
-    progress_update(&d->progress, index, &w->line);
-}
-
-static void watch(struct demo *d, struct watched *w, const char *name, const char *label,
-                  struct demo_site *found)
-{
-    *found = (struct demo_site){.first_loss = NAN, .last_loss = NAN};
-    *w = (struct watched){
-        .line = {.loss = NAN, .tokens_per_second = NAN, .sync_seconds = -1, .eta_seconds = -1},
-        .found = found};
-    snprintf(w->line.site, sizeof w->line.site, "%s", label);
-    snprintf(w->path, sizeof w->path, "%s/%s/%s", d->o->dir, name, RECORD_FILE);
+    progress_close(&d->progress);
+    report_follow_close(&d->follow);
 }
 
 /* The live page of both sites and the aggregator, as long as the demo runs. A build without
@@ -342,33 +300,31 @@ static enum err start_serve(struct demo *d, struct child **child)
     return start(d, "aggregator", argv, "aggregator", child);
 }
 
-static enum err sites_together(struct demo *d, struct demo_result *r)
+static enum err sites_together(struct demo *d)
 {
     struct child *serve, *site[SITES];
-    enum err network = ERR_OK;
+    enum err e = ERR_OK;
     bool any = true;
     TRY(start_serve(d, &serve));
-    for (int i = 0; i < SITES; i++) {
-        watch(d, &d->watched[i], demo_site_name[i], i ? "site b" : "site a", &r->site[i]);
+    for (int i = 0; i < SITES; i++)
         TRY(start_train(d, demo_site_name[i], i ? "data/train-1-*.bin" : "data/train-0-*.bin",
                         false, &site[i]));
-    }
-    TRY(progress_open(&d->progress, "auto", SITES, NULL));
-    while (any && !stopped && network == ERR_OK) {
+    TRY(rows_open(d, demo_site_name, SITES));
+    while (any && !stopped && e == ERR_OK) {
         any = false;
-        network = d->o->topology ? wan_check(&d->wan) : ERR_OK;
+        e = d->o->topology ? wan_check(&d->wan) : ERR_OK;
         for (int i = 0; i < SITES; i++) {
             any = child_running(site[i]) || any;
-            records_follow(d, &d->watched[i], (unsigned)i);
             if (site[i]->pid == 0 && site[i]->status)
                 stopped = SIGTERM;
         }
         if (!child_running(serve) && serve->status)
             stopped = SIGTERM;
+        e = e == ERR_OK ? rows_show(d) : e;
         child_pause(POLL_MS);
     }
-    progress_close(&d->progress);
-    TRY(network);
+    rows_close(d);
+    TRY(e);
     for (int i = 0; i < SITES; i++)
         if (site[i]->pid == 0 && site[i]->status)
             return child_failed(site[i]);
@@ -380,19 +336,20 @@ static enum err sites_together(struct demo *d, struct demo_result *r)
     return stopped ? err_set(ERR_STOPPED, "stopped on request") : ERR_OK;
 }
 
-static enum err one_alone(struct demo *d, struct demo_result *r)
+static enum err one_alone(struct demo *d)
 {
     struct child *c;
-    watch(d, &d->watched[SITES], "alone", "a alone", &r->alone);
-    TRY(start_train(d, "alone", "data/train-0-*.bin", true, &c));
-    TRY(progress_open(&d->progress, "auto", 1, NULL));
+    enum err e = ERR_OK;
     bool more = true;
-    while (more && !stopped) {
+    TRY(start_train(d, "alone", "data/train-0-*.bin", true, &c));
+    TRY(rows_open(d, (const char *const[]){"alone"}, 1));
+    while (more && !stopped && e == ERR_OK) {
         more = child_running(c);
-        records_follow(d, &d->watched[SITES], 0);
+        e = rows_show(d);
         child_pause(POLL_MS);
     }
-    progress_close(&d->progress);
+    rows_close(d);
+    TRY(e);
     if (stopped)
         return err_set(ERR_STOPPED, "stopped on request");
     return c->status == 0 ? ERR_OK : child_failed(c);
@@ -411,8 +368,8 @@ static enum err report_make(struct demo *d, struct demo_result *r)
     if (wan)
         TRY(wan_record(&d->wan, wan, &d->arena));
     TRY(page_report_write(r->report, runs, count, wan));
-    for (int i = 0; i < SITES; i++)
-        r->cost[i] = report_cost(&runs[i]);
+    r->site = runs;
+    r->alone = &runs[SITES];
     return ERR_OK;
 }
 
@@ -427,9 +384,9 @@ enum err demo_run(struct demo *d, struct demo_result *r)
     fprintf(stderr, "train     two sites and an aggregator at %s, %lld steps each\n", d->address,
             (long long)d->o->steps);
     TRY(page_start(d));
-    TRY(sites_together(d, r));
+    TRY(sites_together(d));
     fprintf(stderr, "compare   site a alone, same text, same seed, same number of steps\n");
-    TRY(one_alone(d, r));
+    TRY(one_alone(d));
     return report_make(d, r);
 }
 

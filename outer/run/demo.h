@@ -25,16 +25,9 @@ struct demo_options { /* borrowed until demo_close */
                      DEMO_SETTINGS_MAX */
     char **setting;
 };
-struct demo_site {                /* what a run's records said; bytes of all its rounds */
-    double every;                 /* steps between rounds */
-    double first_loss, last_loss; /* held out */
-    double up, up_predicted, down, down_predicted, wire_up, wire_down;
-    uint64_t rounds;
-};
-struct demo_result {
-    struct demo_site site[DEMO_SITES], alone;
-    struct report_cost cost[DEMO_SITES];
-    const char *report; /* the file; in the demo's arena */
+struct demo_result {                       /* in the demo's arena */
+    const struct report_run *site, *alone; /* [DEMO_SITES] */
+    const char *report;                    /* the file */
 };
 
 struct demo; /* opaque */

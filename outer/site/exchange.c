@@ -54,14 +54,10 @@ static bool lead_borrows_slot(const struct exchange_options *o)
 
 static struct parts parts_of(const struct exchange_options *o)
 {
-    size_t largest = 0;
+    size_t bytes = fragment_largest(o->rules.fragments) * sizeof(float);
     bool delayed = false;
-    for (unsigned f = 0; f < o->rules.fragments->count; f++) {
-        size_t n = o->rules.fragments->f[f].elements;
-        largest = n > largest ? n : largest;
+    for (unsigned f = 0; f < o->rules.fragments->count; f++)
         delayed = delayed || schedule_delayed(&o->rules.schedule, f);
-    }
-    size_t bytes = largest * sizeof(float);
     return (struct parts){.fragment = lead_borrows_slot(o) && o->beside ? 0 : bytes,
                           .gathered = delayed ? bytes : 0,
                           .host = o->beside || o->coll->rank || lead_borrows_slot(o) ? 0 : bytes};

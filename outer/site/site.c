@@ -27,46 +27,29 @@ enum {
     LAST_REPORT_MS = 3600000
 };
 
-static size_t largest_payload(const struct outer_state_options *o)
+/* What a codec that the schedule uses makes of a fragment, at most: in the clear, and masked. */
+static void largest_payloads(const struct outer_state_options *o, size_t *clear, size_t *masked)
 {
-    size_t most = 0;
+    *clear = *masked = 0;
     for (unsigned f = 0; f < o->fragments->count; f++)
         for (unsigned k = 0; k < CODEC_COUNT; k++) {
             const struct codec *c = codec_get((enum codec_kind)k);
-            bool used = schedule_uses(&o->schedule, c->kind);
-            size_t bytes = c->payload_max(c, o->fragments->f[f].elements);
-            most = used && bytes > most ? bytes : most;
+            size_t elements = o->fragments->f[f].elements, words, bytes;
+            if (!schedule_uses(&o->schedule, c->kind))
+                continue;
+            bytes = c->payload_max(c, elements);
+            words = o->schedule.masked_sites
+                        ? codec_words_bytes(c, elements, o->schedule.masked_sites)
+                        : 0;
+            *clear = bytes > *clear ? bytes : *clear;
+            *masked = words > *masked ? words : *masked;
         }
-    return most;
-}
-
-/* In addition to the payload in the clear. */
-static size_t largest_masked(const struct outer_state_options *o)
-{
-    size_t most = 0;
-    for (unsigned f = 0; o->schedule.masked_sites && f < o->fragments->count; f++)
-        for (unsigned k = 0; k < CODEC_COUNT; k++) {
-            const struct codec *c = codec_get((enum codec_kind)k);
-            bool used = schedule_uses(&o->schedule, c->kind);
-            size_t bytes =
-                codec_words_bytes(c, o->fragments->f[f].elements, o->schedule.masked_sites);
-            most = used && bytes > most ? bytes : most;
-        }
-    return most;
-}
-
-size_t site_largest_elements(const struct outer_state_options *o)
-{
-    size_t most = 0;
-    for (unsigned f = 0; f < o->fragments->count; f++)
-        most = o->fragments->f[f].elements > most ? o->fragments->f[f].elements : most;
-    return most;
 }
 
 /* Aggregate of all sites, or a snapshot: all that replicas share. */
 static size_t largest_download(const struct outer_state_options *o, unsigned site_count)
 {
-    size_t elements = site_largest_elements(o);
+    size_t elements = fragment_largest(o->fragments);
     size_t most = elements * outer_opt_bytes(&o->outer) + elements / DEV_BLOCK;
     for (unsigned k = 0; k < CODEC_COUNT; k++) {
         const struct codec *c = codec_get((enum codec_kind)k);
@@ -81,12 +64,13 @@ static size_t largest_download(const struct outer_state_options *o, unsigned sit
 struct outer_memory site_memory(const struct outer_state_options *o, unsigned site_count,
                                 int64_t max_local_steps_offline, bool here)
 {
-    size_t elements = site_largest_elements(o), values = elements * sizeof(float);
+    size_t elements = fragment_largest(o->fragments), values = elements * sizeof(float);
     size_t threads = site_slot_count(&o->schedule, max_local_steps_offline);
     size_t locals = (threads ? threads : 1) * values, metrics = 0;
-    size_t slot = values + (o->discards ? elements * sizeof(double) : 0) + largest_payload(o) +
+    size_t clear, masked;
+    largest_payloads(o, &clear, &masked);
+    size_t slot = values + (o->discards ? elements * sizeof(double) : 0) + clear + masked +
                   largest_download(o, site_count);
-    slot += largest_masked(o);
     for (unsigned f = 0; f < o->fragments->count; f++)
         metrics += sizeof(struct outer_metrics_state) + metrics_bytes(o->fragments->f[f].elements);
     return (struct outer_memory){.device = here ? 0 : locals,
@@ -98,9 +82,10 @@ struct outer_memory site_memory(const struct outer_state_options *o, unsigned si
 enum err site_slot_make(struct site_slot *l, struct site *s, struct arena *perm)
 {
     const struct outer_state_options *o = &s->replica->o;
-    size_t elements = site_largest_elements(o);
+    size_t elements = fragment_largest(o->fragments);
     *l = (struct site_slot){.site = s};
-    l->payload_room = largest_payload(o);
+    size_t masked; /* as large as it is needed: site_masks_room */
+    largest_payloads(o, &l->payload_room, &masked);
     TRY_ALLOC(l->payload = arena_alloc(perm, l->payload_room));
     TRY_ALLOC(l->residual = arena_array(perm, elements, sizeof *l->residual));
     l->download_bytes = largest_download(o, s->o->site_count);

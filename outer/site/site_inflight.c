@@ -389,7 +389,7 @@ enum err site_slots_open(struct site *s, struct arena *perm)
 {
     const struct outer_state_options *o = &s->replica->o;
     unsigned threads = site_slot_count(&o->schedule, s->o->max_local_steps_offline);
-    size_t elements = site_largest_elements(o);
+    size_t elements = fragment_largest(o->fragments);
     TRY(s->env->ops->mutex_open(s->env, &s->inflight.post));
     s->inflight.slot = s->own.main;
     s->inflight.slots = 1;

@@ -199,7 +199,6 @@ enum err site_round_run(struct site_slot *l, const struct site_submission *w) MU
 enum err site_theta_to(struct site *s, unsigned fragment, uint64_t round, float *local) MUST;
 enum err site_report_on(struct site_slot *l, const struct site_submission *w) MUST;
 enum err site_slot_make(struct site_slot *l, struct site *s, struct arena *perm) MUST; /* buffers */
-size_t site_largest_elements(const struct outer_state_options *o);
 
 /* Rounds before `rounds` are final; those that are recorded here are taken note of. */
 void site_final(struct site *s, unsigned fragment, uint64_t rounds);

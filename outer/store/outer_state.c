@@ -8,14 +8,6 @@ size_t outer_state_elements(const struct outer_state *m, unsigned fragment)
     return m->fragments->f[fragment].elements;
 }
 
-static size_t fragment_largest(const struct fragments *f)
-{
-    size_t most = 0;
-    for (unsigned p = 0; p < f->count; p++)
-        most = f->f[p].elements > most ? f->f[p].elements : most;
-    return most;
-}
-
 const struct outer_opt *outer_state_configured(const struct outer_state_options *o,
                                                unsigned fragment)
 {

@@ -242,7 +242,7 @@ void live_metrics_table(FILE *out)
 }
 
 /* ---- text ---- */
-static void row_line(struct progress_line *l, const struct report_run *r, double now)
+void live_line(struct progress_line *l, const struct report_run *r, double now)
 {
     const struct report_now *n = &r->now;
     double sync = live_sync_s(r, now), eta = live_eta_s(r);
@@ -282,7 +282,7 @@ static void site_text(FILE *out, const struct report_run *r, double now)
 {
     struct progress_line line;
     struct progress_row row;
-    row_line(&line, r, now);
+    live_line(&line, r, now);
     progress_format(&row, &line,
                     &(struct progress_layout){.name_width = 10, .state_s = now - r->now.state_t});
     fprintf(out, "%s\n", row.text);

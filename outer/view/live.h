@@ -83,6 +83,8 @@ double live_sync_s(const struct report_run *r, double now);
 /* Sentence of what it does: "trains", "waiting for b", "no record for 80 s". */
 void live_state(const struct report_run *r, double now, char *out, size_t size);
 
+/* A site's live row. */
+void live_line(struct progress_line *l, const struct report_run *r, double now);
 void live_metrics(FILE *out, const struct report_follow *f, double now);
 void live_metrics_table(FILE *out); /* the documentation, Markdown */
 void live_text(FILE *out, const struct report_follow *f, double now);

@@ -7,18 +7,7 @@
 /* ---- a site ---- */
 static void totals_json(struct json_write *w, const struct report_run *r)
 {
-    struct report_round t = {0};
-    for (size_t i = 0; i < r->round_count; i++) {
-        const struct report_round *n = &r->rounds[i];
-        t.up += n->up;
-        t.up_predicted += n->up_predicted;
-        t.down += n->down;
-        t.down_predicted += n->down_predicted;
-        t.wire_up += n->wire_up;
-        t.wire_down += n->wire_down;
-        t.hidden_ms += n->hidden_ms;
-        t.exposed_ms += n->exposed_ms;
-    }
+    const struct report_round t = report_totals(r);
     json_object(w, "totals");
     json_real(w, "up", t.up);
     json_real(w, "up_predicted", t.up_predicted);

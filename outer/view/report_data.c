@@ -654,6 +654,23 @@ enum err report_data_read(struct report_run **runs, size_t *count, const char *c
     return ERR_OK;
 }
 
+struct report_round report_totals(const struct report_run *r)
+{
+    struct report_round t = {0};
+    for (size_t i = 0; i < r->round_count; i++) {
+        const struct report_round *n = &r->rounds[i];
+        t.up += n->up;
+        t.up_predicted += n->up_predicted;
+        t.down += n->down;
+        t.down_predicted += n->down_predicted;
+        t.wire_up += n->wire_up;
+        t.wire_down += n->wire_down;
+        t.hidden_ms += n->hidden_ms;
+        t.exposed_ms += n->exposed_ms;
+    }
+    return t;
+}
+
 /* Training stood still for `exposed`; its parts are as those of the whole exchange. */
 struct report_cost report_cost(const struct report_run *r)
 {

@@ -152,6 +152,8 @@ struct report_cost {
     double round_s, step_s;     /* mean seconds of a round's exchange, and of a step's computing */
 };
 struct report_cost report_cost(const struct report_run *r);
+/* Bytes and times of all its rounds. */
+struct report_round report_totals(const struct report_run *r);
 double report_last(const struct report_points *p); /* NaN: there is none */
 /* Seconds by cause; `all`: since the first record. */
 void report_spent(const struct report_run *r, double seconds[REPORT_SPENTS], double *all);
