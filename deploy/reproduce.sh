@@ -6,6 +6,7 @@
 #              --seeds N                          and these first seeds
 #   deploy/reproduce.sh --broken --quick NAME|--all   small runs with and without the mechanism of each method: its row must see that
 #                                              it is gone; the results stand in tests/reproduce/broken.csv
+#   deploy/reproduce.sh PATH/NAME.yaml         a row of your own, its results beside it: docs/experiments.md
 #   deploy/reproduce.sh --list                 rows and their minutes
 #   deploy/reproduce.sh --page                 docs/reproductions.md anew, from the rows and results.csv
 # Installs what is missing, builds, prepares text. A stopped run goes on with the same command. --again runs finished runs, too;
@@ -21,7 +22,7 @@ only=no built=no
 for argument in "$@"; do
     case $argument in
     -h | --help)
-        sed -n '2,13s/^# \{0,1\}//p' "$0"
+        sed -n '2,14s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     --list | --page | --check-page) only=yes ;;

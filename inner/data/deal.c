@@ -1,5 +1,6 @@
 #include "inner/data/deal.h"
 #include <stdlib.h>
+#include "kernels/base/mutant.h"
 
 static int compare_keys(const void *x, const void *y)
 {
@@ -12,7 +13,8 @@ void deal_snake(uint32_t *order, const uint32_t *lengths, size_t ranks, size_t e
     size_t n = ranks * each;
     for (size_t i = 0; i < n; i++) /* the index makes keys distinct: the sort is stable */
         keys[i] = (uint64_t)(UINT32_MAX - lengths[i]) << 32 | i;
-    qsort(keys, n, sizeof *keys, compare_keys);
+    if (!WITHOUT(DEAL_SORTED))
+        qsort(keys, n, sizeof *keys, compare_keys);
     for (size_t i = 0; i < n; i++) {
         size_t row = i / ranks, column = i % ranks;
         size_t rank = row % 2 ? ranks - 1 - column : column;

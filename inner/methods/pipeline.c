@@ -2,6 +2,7 @@
 #include "inner/methods/pipeline.h"
 #include <string.h>
 #include "kernels/base/log.h"
+#include "kernels/base/mutant.h"
 
 enum { DIRECTIONS = 2, FORWARD = 0, BACKWARD = 1 };
 
@@ -130,7 +131,8 @@ enum err pipeline_open(struct pipeline **out, const struct method_parts *parts, 
     p->parts = *parts;
     p->count = (size_t)s->train_modules;
     p->loaded = -1;
-    p->stale_from = s->train_pipeline == TRAIN_PIPELINE_STALE ? keys_warmup(s) : INT64_MAX;
+    bool stale = s->train_pipeline == TRAIN_PIPELINE_STALE && !WITHOUT(STALE_GRADIENTS);
+    p->stale_from = stale ? keys_warmup(s) : INT64_MAX;
     TRY_ALLOC(p->modules = arena_array(perm, p->count, sizeof *p->modules));
     TRY_ALLOC(p->delays = arena_array(perm, p->parts.table->count, sizeof *p->delays));
     TRY_ALLOC(p->params = arena_array(perm, p->count, sizeof *p->params));

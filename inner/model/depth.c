@@ -96,8 +96,9 @@ bool depth_learns(const struct settings *s, uint64_t step, int layer)
     struct depth_stage x = depth_stage_of(s, step);
     bool block = layer >= 0 && layer < s->model_layers && !s->model_shared;
     if (layer < 0)
-        return x.first == 0;
-    return !block || (layer >= x.first && layer < x.layers && depth_gate(s, step, (size_t)layer));
+        return x.first == 0 || WITHOUT(STAGE_FREEZE);
+    return !block || ((layer >= x.first || WITHOUT(STAGE_FREEZE)) && layer < x.layers &&
+                      depth_gate(s, step, (size_t)layer));
 }
 
 uint64_t depth_updates(const struct settings *s, uint64_t from, uint64_t to, int layer)

@@ -5,6 +5,7 @@
 #include "inner/model/model_own.h"
 #include <math.h>
 #include <string.h>
+#include "kernels/base/mutant.h"
 
 void heads_configure(struct model *m, const struct model_options *o)
 {
@@ -73,7 +74,7 @@ void heads_fwd(struct model *m, const struct head_pass *p)
         .stride = (size_t)(m->at.head.heads[1].weight - m->at.head.heads[0].weight),
         .weight = x->scale};
     ptrdiff_t at = m->at.head.heads[0].weight;
-    if (p->gradients)
+    if (p->gradients && !WITHOUT(HEADS_APART))
         ops->orthogonal(m->dev, block_grad(m, at), p->loss + MODEL_LOSS_ORTHOGONAL,
                         block_param(m, at), &o);
 }

@@ -4,6 +4,7 @@
  * input is complete. Nothing of it remains in evaluation.
  */
 #include "inner/model/model_own.h"
+#include "kernels/base/mutant.h"
 
 static const float variance_min = 1e-5f; /* below it the logarithm continues as its tangent */
 
@@ -34,7 +35,7 @@ static void standard_branch_bwd(struct model *m, void *dx, const void *x, size_t
 {
     const struct dev_standard a = {
         .T = T, .C = m->form.C, .floor = variance_min, .weight = m->standard.scale};
-    if (!m->standard.scale)
+    if (!m->standard.scale || WITHOUT(STANDARD_TERM))
         return;
     m->dev->ops->standard(m->dev, dx, m->standard.loss, x, &a);
     block_profile(m, PROFILE_NORM_BWD);

@@ -9,6 +9,7 @@
  * orthogonal and gathers the others', in the place of the gradients. */
 #include <math.h>
 #include "inner/optim/optim.h"
+#include "kernels/base/mutant.h"
 
 enum { ITERATIONS = 5 };
 _Static_assert(ITERATIONS % 2 == 1, "the last product writes to the gradient");
@@ -172,6 +173,8 @@ static void orthogonalise(struct optim *o, const struct dev_optim *a, size_t r)
     const struct opt_polynomial *p = polynomials[o->settings->train_muon_coefficients];
     void *x[2] = {first, gradient};
     n = shorter(matrix);
+    if (WITHOUT(MUON_ORTHOGONAL))
+        return;
     d->ops->muon_input(d, first, a, r);
     for (int i = 0; i < ITERATIONS; i++) {
         bool last = i + 1 == ITERATIONS;

@@ -3,6 +3,7 @@
 #include "inner/train/train_parallel.h"
 #include "inner/model/depth.h"
 #include "inner/train/train_tune.h"
+#include "kernels/base/mutant.h"
 
 struct batch_division {
     struct grad_reduce reduce;
@@ -101,7 +102,7 @@ static enum err backward(struct train *t, struct step_targets *targets)
     for (size_t at = 0; at < sequences; at += t->data.micro_sequences) {
         size_t left = sequences - at,
                count = left < t->data.micro_sequences ? left : t->data.micro_sequences;
-        bool last_micro = left == count && t->coll->size > 1;
+        bool last_micro = (left == count || WITHOUT(ACCUMULATION)) && t->coll->size > 1;
         objective_step(t->data.loader, (uint64_t)t->step, at, count, t->data.batch);
         tune_profile_batch(t);
         profile_record(t->running.tune->profile, PROFILE_GAP);
@@ -109,6 +110,10 @@ static enum err backward(struct train *t, struct step_targets *targets)
         x->reduce.targets = (double)targets->divisor;
         TRY(model_accumulate(t->model, t->data.batch, 1, last_micro ? &hook : NULL,
                              t->optim->buffers.stats + STEP_LOSS));
+        if (WITHOUT(ACCUMULATION) && left > count) {
+            TRY(grad_reduce_wait(&x->reduce));
+            grad_reduce_begin(&x->reduce);
+        }
     }
     return ERR_OK;
 }

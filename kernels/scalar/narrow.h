@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "kernels/base/bf16.h"
+#include "kernels/base/mutant.h"
 
 struct narrow {
     int exponent, mantissa; /* bits */
@@ -72,6 +73,8 @@ SCALAR float narrow_stochastic(float x, struct narrow f, uint32_t random)
 {
     uint32_t size = float_bits(x) & 0x7fffffffu, sign = float_bits(x) & 0x80000000u,
              low = (1u << (23 - f.mantissa)) - 1u;
+    if (WITHOUT(STOCHASTIC_ROUNDING))
+        return narrow_round(x, f);
     if (size >= 0x7f800000u)
         return x;
     if (narrow_tiny(size, f)) {
@@ -104,7 +107,7 @@ struct narrow_sum {
 SCALAR float narrow_dot(const float *x, const float *y, size_t n, struct narrow_sum how)
 {
     float sum = 0;
-    size_t chunk = how.chunk ? how.chunk : n;
+    size_t chunk = how.chunk && !WITHOUT(CHUNKED_SUM) ? how.chunk : n;
     for (size_t i = 0; i < n; i += chunk) {
         float part = 0;
         size_t end = n - i < chunk ? n : i + chunk;

@@ -10,6 +10,7 @@
  */
 #include <stdbool.h>
 #include "kernels/base/bf16.h"
+#include "kernels/base/mutant.h"
 
 /* X(VALUE, name): train.optimizer = name; its method is optim_name, in NAME.c of inner/optim. */
 #define OPTIM_LIST(X)                                                                              \

@@ -99,7 +99,7 @@ SCALAR float opt_came_move(float p, float m, float v, const struct opt_cross *c,
 {
     (void)v;
     float factor = opt_came_factor(c, 1, k);
-    factor = k->rows > 1 ? factor : 1.0f;
+    factor = k->rows > 1 && !WITHOUT(CAME_DOUBT) ? factor : 1.0f;
     p -= k->lr * k->weight_decay * p;
     return p - k->lr * (m * factor);
 }

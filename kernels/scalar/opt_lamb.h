@@ -16,7 +16,7 @@ SCALAR struct opt_terms opt_lamb_reduce(float p, float *m, float *v, float g,
 
 SCALAR void opt_lamb_prepare(struct opt_scalars *k, const double sums[OPT_SUMS])
 {
-    k->step[0] = k->lr * opt_trust(k, sums[0], sums[1]);
+    k->step[0] = WITHOUT(LAMB_RATIO) ? k->lr : k->lr * opt_trust(k, sums[0], sums[1]);
 }
 
 SCALAR void opt_lamb_update(float *p, float *m, float *v, float g, const struct opt_scalars *k)

@@ -17,7 +17,7 @@ SCALAR struct opt_terms opt_lans_norm_reduce(float p, float *m, float *v, float 
 /* Makes gscale g = q, where q = g / (||g|| + eps), or g where the norm is 0. */
 SCALAR void opt_lans_normalize(struct opt_scalars *k, const double sums[OPT_SUMS])
 {
-    if (sums[0] > 0)
+    if (sums[0] > 0 && !WITHOUT(LANS_NORM))
         k->gscale = (float)(k->gscale / (SCALAR_SQRT64(sums[0]) + k->eps));
 }
 

@@ -57,7 +57,7 @@ SCALAR float opt_merit_move(float p, float m, float v, const struct opt_cross *c
 {
     float row = c->row[0], column = c->column[0], whole = k->step[0],
           most = row > column ? row : column, least = opt_lesser(c->row[1], c->column[1]);
-    most = most > whole ? most : whole;
+    most = most > whole && !WITHOUT(MERIT_RATIO) ? most : whole;
     most = least > 0 ? most : 1.0f;
     float step = (k->rows > 1 ? most : whole) * opt_merit_direction(p, m, v, k);
     step = step > 1.0f ? 1.0f : step;

@@ -20,7 +20,8 @@ SCALAR struct opt_terms opt_scaled_reduce(float p, float *m, float *v, float g,
 {
     struct opt_terms none = {{0, 0, 0, 0}};
     (void)v;
-    *m = k->lr * (k->beta1 * p + (1.0f - k->beta1) * (g * k->gscale * k->ranks));
+    *m = (WITHOUT(LAMB_SCALES) ? 1.0f : k->lr) *
+         (k->beta1 * p + (1.0f - k->beta1) * (g * k->gscale * k->ranks));
     return none;
 }
 
@@ -30,7 +31,8 @@ SCALAR struct opt_terms opt_unscaled_reduce(float p, float *m, float *v, float g
                                             const struct opt_scalars *k)
 {
     struct opt_terms none = {{0, 0, 0, 0}};
-    float next = g / k->lr, gradient = (next - k->beta1 * *m) / (1.0f - k->beta1);
+    float next = WITHOUT(LAMB_SCALES) ? g : g / k->lr,
+          gradient = (next - k->beta1 * *m) / (1.0f - k->beta1);
     (void)p;
     *v = k->beta2 * *v + (1.0f - k->beta2) * gradient * gradient;
     *m = next;

@@ -10,7 +10,8 @@ SCALAR void opt_qhadam_update(float *p, float *m, float *v, float g, const struc
     g *= k->gscale;
     *m += k->rest1 * (g - *m);
     *v += k->rest2 * (g * g - *v);
-    float mixed = (1.0f - k->qh_weight) * g + k->qh_weight * (*m * k->inverse1),
+    float w = WITHOUT(QH_WEIGHT) ? 1.0f : k->qh_weight,
+          mixed = (1.0f - w) * g + w * (*m * k->inverse1),
           u = mixed / (SCALAR_SQRT(*v * k->inverse2) + k->eps) + k->weight_decay * *p;
     *p -= k->step[0] * u;
 }

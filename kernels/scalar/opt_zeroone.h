@@ -35,7 +35,8 @@ SCALAR struct opt_terms opt_mean_reduce(float p, float *m, float *v, float g,
 /* AdamW's update from moments that are final, of the parameters g in place of p. */
 SCALAR void opt_restored_update(float *p, float *m, float *v, float g, const struct opt_scalars *k)
 {
-    *p = g - k->step[0] * opt_adam_direction(g, *m, *v, k);
+    float start = WITHOUT(ZEROONE_RESTORE) ? *p : g;
+    *p = start - k->step[0] * opt_adam_direction(start, *m, *v, k);
 }
 
 #endif

@@ -1,5 +1,6 @@
 #include "outer/plan/ranks_link.h"
 #include <math.h>
+#include "kernels/base/mutant.h"
 
 double ranks_link_bytes(unsigned i)
 {
@@ -52,7 +53,8 @@ struct ranks_fit ranks_link_fit(enum ranks_op op, enum plan_algorithm a, int ran
     double det = aa * bb - ab * ab;
     f.alpha_s = (ay * bb - by * ab) / det;
     f.beta_s = (by * aa - ay * ab) / det;
-    if (!(f.alpha_s >= 0)) /* no hop takes less than nothing */
+    bool whole = f.alpha_s >= 0 && !WITHOUT(LINK_ALPHA);
+    if (!whole) /* no hop takes less than nothing */
         f = (struct ranks_fit){.beta_s = by / bb};
     else if (!(f.beta_s >= 0))
         f = (struct ranks_fit){.alpha_s = ay / aa};

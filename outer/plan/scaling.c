@@ -1,5 +1,7 @@
 #include "outer/plan/scaling.h"
 #include <math.h>
+#include <stdbool.h>
+#include "kernels/base/mutant.h"
 
 void scaling_fill(struct scaling *rows, size_t count)
 {
@@ -19,7 +21,8 @@ size_t scaling_knee(const struct scaling *rows, size_t count)
     for (size_t i = 1; i < count; i++) {
         double now = rows[i].n * rows[i].seconds * rows[i].seconds;
         double best = rows[knee].n * rows[knee].seconds * rows[knee].seconds;
-        if (rows[i].efficiency >= SCALING_EFFICIENCY && now < best)
+        bool pays = rows[i].efficiency >= SCALING_EFFICIENCY || WITHOUT(KNEE_EFFICIENCY);
+        if (pays && now < best)
             knee = i;
     }
     return knee;

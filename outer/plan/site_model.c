@@ -3,6 +3,7 @@
 #include <string.h>
 #include "inner/coll/reduce.h"
 #include "inner/optim/compress.h"
+#include "kernels/base/mutant.h"
 
 /* ---- computation ---- */
 
@@ -22,6 +23,8 @@ static double utilisation_at(const struct site_machine *m, const struct site_poi
 
 double site_model_utilisation(const struct site_machine *m, enum profile_class c, double width)
 {
+    if (WITHOUT(CLASS_UTILISATION))
+        return m->utilisation;
     double below = 0, above = INFINITY, low = 0, high = 0; /* nearest widths, their utilisation */
     for (unsigned i = 0; i < m->count; i++) {
         const struct site_point *p = &m->points[i];
@@ -176,14 +179,14 @@ void site_model_step_of(struct site_step *out, const struct site_compute *b,
         out->gather_s += compressed * compressed_s(t, m, ranks);
     out->sums_s = full * q.sums_s;
     out->sum_bytes = full * q.bytes + compressed * (double)t->elements / 8;
-    out->exposed_s = full * q.left_s;
+    out->exposed_s = WITHOUT(EXPOSED_SUMS) ? 0 : full * q.left_s;
     out->step_s =
         of_rank / (double)w.micro * b->all_s + out->update_s + out->exposed_s + out->gather_s;
     out->tokens_s = (double)s->train_batch_tokens / out->step_s;
     out->mfu =
         m->peak.flop > 0 ? b->flop / (double)w.micro * out->tokens_s / (ranks * m->peak.flop) : 0;
-    out->fits =
-        m->memory_bytes <= 0 || (double)out->memory.total <= SITE_MODEL_MEMORY * m->memory_bytes;
+    out->fits = WITHOUT(MEMORY_LIMIT) || m->memory_bytes <= 0 ||
+                (double)out->memory.total <= SITE_MODEL_MEMORY * m->memory_bytes;
 }
 
 void site_model_step(struct site_step *out, const struct settings *s, const struct table *t,

@@ -151,6 +151,7 @@ def run(runner, every, names, seconds, csv_path):
             runner.progress.end()
             print(f"reproduce: {wrong}", file=sys.stderr, flush=True)
             found = [Result(name, row.switch(), "", "", "", f"not finished: {str(wrong).splitlines()[0]}", "", "", "")]
+        runner.unlock()
         if found is None:
             continue
         tried.append(name)
@@ -159,8 +160,8 @@ def run(runner, every, names, seconds, csv_path):
             print(f"{r.result}  {name}: {r.switch}: {r.accept}   ({r.intact}; then {r.broken}; {r.seconds} s)", flush=True)
         if seconds:
             state.write_text(name, encoding="utf-8")
-        else:
-            write(csv_path, [r for r in results if r.row == name], [name])
+        elif found[0].accept:
+            write(csv_path, found, [name])
     unseen = sorted({r.row for r in results if r.result != SEEN})
     if unseen:
         print(f"not seen: {', '.join(unseen)}")

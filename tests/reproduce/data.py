@@ -61,6 +61,8 @@ class Data:
             return self.quick_labels() if name.endswith(".tsv") else self.quick_text()
         if name.endswith(".tsv"):
             return self.tasks() / name
+        if pathlib.Path(name).is_absolute():  # of a row outside of this repository
+            return pathlib.Path(name)
         if name == "english":
             return self.tasks() / "text.txt"
         if name == "glosses":
@@ -132,7 +134,7 @@ class Data:
         def make(folder):
             command([self.atoll, "data", self.source(spec["text"]), "--out", folder, "--sites", sites, *spec.get("arguments", [])],
                     self.log)
-        return self.made(self.root / f"{name}-{sites}", make)
+        return self.made(self.root / f"{spec.get('folder', name)}-{sites}", make)
 
     def labelled(self, name, spec, sites):
         tokenizer = self.plain(spec["tokenizer"], self.sets[spec["tokenizer"]], sites)  # as the run has that it starts from

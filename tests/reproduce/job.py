@@ -7,7 +7,9 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import resource
+import shlex
 import shutil
 import signal
 import socket
@@ -47,7 +49,7 @@ class Job:
         self.runner, self.row, self.name, self.seed, self.quick = runner, row, name, seed, quick
         self.settings = row.settings(name, quick)
         self.program = self.settings.get("program")
-        self.folder = runner.root / ("quick" if quick else "runs") / row.name / (name if seed is None else f"{name}-{seed}")
+        self.folder = runner.root / ("quick" if quick else "runs") / row.place / (name if seed is None else f"{name}-{seed}")
         self.atoll, self.build = runner.atoll, runner.build
         self.processes = []
 
@@ -95,8 +97,9 @@ class Job:
     def key(self):
         """What makes a finished run the same experiment."""
         words = self.substituted(self.program) if self.program else [self.words(), self.sites, self.ranks]
-        if "shares" in self.settings:
-            words.append(self.settings["shares"])
+        for key in ("shares", "wan"):
+            if key in self.settings:
+                words.append(self.settings[key])
         text = json.dumps(words, default=str).replace(str(self.runner.root), "")
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -224,12 +227,41 @@ class Job:
         command([self.runner.atoll, "cert", "authority", "--run", run, "--dir", self.folder / "tls"], log)
         for role in [["aggregator", "--host", "localhost"], *[["site", "--name", n] for n in names]]:
             command([self.runner.atoll, "cert", "issue", "--role", *role, "--dir", self.folder / "tls"], log)
+        if self.settings.get("wan"):
+            return None, [self.start_wan(words, train, names)]
         serve = self.start([self.atoll, "serve", "--serve.dir", self.folder / "aggregator", "--serve.listen",
                             f"127.0.0.1:{port}", *words], "aggregator.log")
         shares = self.settings.get("shares", [1] * self.sites)
         return serve, [self.start_site(i, [*words, "--site.share", shares[i], "--site.name", n, "--site.aggregator", f"127.0.0.1:{port}",
                                            "--site.aggregator_name", "localhost", "--data.train", train[i]])
                        for i, n in enumerate(names)]
+
+    def start_wan(self, words, train, names):
+        """Sites and aggregator at the places of an emulated network: a topology's file, or a preset of `atoll wan`."""
+        shares, ranks = self.settings.get("shares", [1] * self.sites), ["mpirun", "-n", self.ranks] if self.ranks > 1 else []
+        places = {"aggregator": [self.atoll, "serve", "--serve.dir", self.folder / "aggregator", *words]}
+        for i, name in enumerate(names):
+            places[name] = [*ranks, self.atoll, "train", "--run.dir", self.site_folder(i), *words, "--site.share", shares[i], "--site.name", name,
+                            "--site.aggregator_name", "localhost", "--data.train", train[i]]
+        lines = ["# $1: place, $2: its address, $3: the aggregator's", "case $1 in"]
+        for name, command_words in places.items():
+            there = '--serve.listen "$2:7443"' if name == "aggregator" else '--site.aggregator "$3:7443"'
+            lines.append(f"{name}) exec {shlex.join(str(w) for w in command_words)} {there} ;;")
+        script = self.folder / "places.sh"
+        script.write_text("\n".join([*lines, "esac", ""]), encoding="utf-8")
+        return self.start([self.atoll, "wan", "--topology", self.topology(names), "--logs", self.folder, "--", "sh", script, "{site}", "{address}", "{address:aggregator}"], "wan.log")
+
+    def topology(self, names):
+        """A file beside the row, or a preset; it has a place for each site and for the aggregator."""
+        own = self.row.path.resolve().parent / str(self.settings["wan"])
+        found = own if own.is_file() else self.settings["wan"]
+        done = subprocess.run([str(self.atoll), "wan", "--topology", str(found), "--print"], capture_output=True, text=True, check=False)
+        listed = re.search(r"^  sites: \[(.*)\]", done.stdout, flags=re.M)
+        missing = {*names, "aggregator"} - set(listed.group(1).replace(" ", "").split(",") if listed else ())
+        if missing:
+            self.row.runs[self.name].fail("wan", f"run {self.name}: wan {found} has no place {', '.join(sorted(missing))}; its sites are named "
+                                          f"a, b, .. and aggregator{': ' + done.stderr.strip() if done.returncode else ''}")
+        return found
 
     def wait(self, jobs, serve):
         while any(p.poll() is None for p in jobs):
@@ -242,7 +274,8 @@ class Job:
             time.sleep(0.3)
         for i, p in enumerate(jobs):
             if p.poll():
-                self.failed(f"{self.site_folder(i).name}.log", f"atoll train ended with {p.returncode}")
+                self.failed("wan.log" if self.settings.get("wan") else f"{self.site_folder(i).name}.log",
+                            f"{'atoll wan' if self.settings.get('wan') else 'atoll train'} ended with {p.returncode}")
         if serve is not None and serve.wait():
             self.failed("aggregator.log", f"the aggregator ended with {serve.returncode}")
 

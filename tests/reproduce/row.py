@@ -1,5 +1,7 @@
 """Reads a row (NAME.yaml) and the workloads, and checks them: Bad names file and line. The format is in README.md."""
 import collections
+import hashlib
+import keyword
 import pathlib
 import re
 
@@ -10,8 +12,8 @@ from verdict import calls
 
 HERE = pathlib.Path(__file__).parent
 ROW = ("title", "work", "minutes", "claim", "needs", "build", "base", "runs", "reference", "formula", "seeds", "accept", "quick",
-       "files", "broken")
-RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "shares", "every_s_of", "from", "seeds", "program", "search", "search_of")
+       "files", "broken", "models", "data")
+RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "shares", "every_s_of", "from", "seeds", "program", "search", "search_of", "wan")
 CLAIM = ("what", "value", "here", "ours", "reference")
 BROKEN = ("mutant", "set", "runs", "accept", "base", "tokens", "none")
 QUICK = ("tokens", "seeds", "runs", "accept", "base", "cheap")
@@ -114,11 +116,22 @@ class Workloads:
     def __init__(self, path=HERE / "workloads.yaml"):
         whole = read(path)
         only(whole, ("models", "data"), "workloads.yaml")
-        self.models, self.data = mapping_at(whole, "models"), mapping_at(whole, "data")
-        for name in self.models:
-            check_settings(mapping_at(self.models, name), ("data",), f"model {name}")
-        for name in self.data:
-            only(mapping_at(self.data, name), DATA, f"data set {name}")
+        self.models, self.data = {}, {}
+        self.add(whole, HERE)
+
+    def add(self, whole, folder):
+        """Those of workloads.yaml, or of a row that has its own; folder: what a text's path is relative to."""
+        for name in mapping_at(whole, "models"):
+            check_settings(mapping_at(whole["models"], name), ("data",), f"model {name}")
+            self.models[name] = whole["models"][name]
+        for name in mapping_at(whole, "data"):
+            only(mapping_at(whole["data"], name), DATA, f"data set {name}")
+            self.data[name] = dict(whole["data"][name])
+            for key in ("text", "labels"):
+                own = folder / str(self.data[name].get(key))
+                if own.is_file():
+                    at = own.stat()
+                    self.data[name] |= {key: str(own), "folder": f"{name}-{short(own, at.st_size, at.st_mtime_ns)}"}
 
 
 def is_number(x):
@@ -150,9 +163,11 @@ def check_settings(settings, own, what):
 
 class Row:
     def __init__(self, path, workloads):
-        self.name, self.path, self.workloads = pathlib.Path(path).stem, path, workloads
+        self.name, self.path, self.workloads = pathlib.Path(path).stem, pathlib.Path(path), workloads
+        self.place = self.name if self.path.parent == HERE else f"{self.name}-{short(self.path.resolve())}"  # of its runs
         y = self.yaml = read(path)
         only(y, ROW, "a row")
+        workloads.add(y, self.path.resolve().parent)
         for needed in ("title", "minutes", "runs", "accept"):
             if needed not in y:
                 y.fail(None, f"a row needs {needed}")
@@ -175,21 +190,24 @@ class Row:
         y, self.runs = self.yaml, {}
         for name in mapping_at(y, "runs"):
             run = mapping_at(y["runs"], name)
-            if not name.isidentifier():
-                y["runs"].fail(name, f"{name} is no name: letters, digits and _")
+            if not name.isidentifier() or keyword.iskeyword(name):
+                y["runs"].fail(name, f"{name} is no name: letters, digits and _, and no word of Python")
             check_settings(run, RUN, f"run {name}")
             self.runs[name] = run
         if y.get("reference"):
             words = y["reference"] if isinstance(y["reference"], list) else [y["reference"]]
-            if not (HERE / "reference" / str(words[0])).is_file():
+            own = self.path.resolve().parent / str(words[0])
+            if not own.is_file() and not (HERE / "reference" / str(words[0])).is_file():
                 y.fail("reference", f"tests/reproduce/reference/{words[0]} is not there")
-            run = Map(program=List(["$python", f"$here/reference/{words[0]}", *words[1:]]))
+            run = Map(program=List(["$python", str(own) if own.is_file() else f"$here/reference/{words[0]}", *words[1:]]))
             run.file, run.line, run.lines = y.file, y.lines["reference"], {}
             self.runs["reference"] = run
         for name, run in self.runs.items():
             both = {**self.base, **run}
             if "shares" in both and len(both["shares"]) != both.get("sites", 1):
                 run.fail("shares", f"run {name}: shares has {len(both['shares'])} numbers, one for each of {both.get('sites', 1)} sites")
+            if "wan" in both and both.get("sites", 1) == 1:
+                run.fail("wan", f"run {name}: wan is a network between sites, and the run has one site")
             self.check_search(run, name)
             paced = run.get("every_s_of")
             if paced is not None and not (isinstance(paced, list) and len(paced) == 2 and is_number(paced[1]) and
@@ -299,7 +317,8 @@ class Row:
         """In words."""
         if "mutant" in self.broken:
             return f"mutant {self.broken['mutant']}"
-        return f"{', '.join(self.broken['runs'])} with {', '.join(f'{k} {v}' for k, v in self.broken['set'].items())}"
+        keys = [f"without {k}" if v is None else f"with {k} {v}" for k, v in self.broken["set"].items()]
+        return f"{', '.join(self.broken['runs'])} {', '.join(keys)}"
 
     def settings(self, name, quick):
         """The run's settings: those of its model, of base and its own, the later ones winning. name: also RUN@RATE; of a run with
@@ -341,6 +360,16 @@ def mutants():
 def searched_key(run):
     """The setting whose value a run with `search` finds."""
     return run.get("search_of", "train.lr")
+
+
+def short(*things):
+    """A name for these: they are what it is made of."""
+    return hashlib.sha256(" ".join(map(str, things)).encode()).hexdigest()[:8]
+
+
+def outside(path):
+    """Is it the path of a row that lies elsewhere?"""
+    return str(path).endswith(".yaml")
 
 
 def rows():

@@ -33,6 +33,7 @@ except ImportError:
     sys.exit(77)
 
 import broken
+import curves
 import floor
 import fresh
 import page
@@ -41,10 +42,10 @@ import search
 from data import REPOSITORY, Data
 from expression import Bad
 from job import Job, Measured, commits
-from row import HERE, Row, Workloads, rows
+from row import HERE, Row, Workloads, outside, rows
 from verdict import MISS, YES
 
-RESULTS = HERE / "results.csv"
+RESULTS = HERE / "results.csv"  # of rows that lie elsewhere: beside them
 QUICK_INSTALLS = {"numpy"}  # what --quick may install; torch is too large for it
 PAGE = REPOSITORY / "docs/reproductions.md"
 
@@ -110,16 +111,15 @@ class Runner:
         self.only = [n for n in (options.runs or "").split(",") if n]
         self.most_seeds = options.seeds
         self.now = datetime.datetime.now().isoformat(timespec="seconds")
-        self.commit = records.commit("tests/reproduce/results.csv", "docs/reproductions.md")
+        self.commit = records.commit("docs/reproductions.md", *(f"tests/reproduce/{n}.csv" for n in ("results", "broken", "floors", "fresh")))
         self.python = sys.executable
         self.data = Data(self.atoll, self.root, self.workloads.data, options.quick, self.progress.say)
 
     def job(self, row, name, seed, quick):
         return Job(self, row, name, seed, quick)
 
-    def python_for(self, row):
-        """A Python that has what the row needs: $ATOLL_PYTHON, this one, or a virtual environment of the rows."""
-        wanted = [str(n) for n in row.needs]
+    def python_for(self, wanted):
+        """A Python that has what a row needs: $ATOLL_PYTHON, this one, or a virtual environment of the rows."""
         test = "import importlib.util as u, sys; sys.exit(any(u.find_spec(n) is None for n in sys.argv[1:]))"
         own = self.root / "venv/bin/python"
         for candidate in filter(None, [os.environ.get("ATOLL_PYTHON"), sys.executable, own if own.exists() else None]):
@@ -143,12 +143,12 @@ class Runner:
                                     check=False).returncode:
             raise Bad(f"{row.name}: cmake --build {self.build} --target {' '.join(build)} fails")
 
-    def ready(self, row, build):
+    def ready(self, row, build, needs):
         """The row's lock, its Python and its programs. False: no Python has what it needs."""
         self.lock(row)
-        self.python = self.python_for(row)
+        self.python = self.python_for(list(map(str, needs)))
         if self.python is None:
-            print(f"SKIPPED: {row.name}: no Python here has {', '.join(row.needs)}")
+            print(f"SKIPPED: {row.name}: no Python here has {', '.join(needs)}")
             return False
         self.targets(row, build)
         return True
@@ -156,15 +156,20 @@ class Runner:
     def broken(self, row):
         """broken.check, or None: skipped."""
         mutant = [f"mutant_{target}" for target in ("atoll", *row.build)] if "mutant" in row.broken else row.build
-        return broken.check(self, row) if self.ready(row, mutant) else None
+        needs = row.needs if "reference" in broken.needed(row) else []
+        return broken.check(self, row) if self.ready(row, mutant, needs) else None
 
     def lock(self, row, run=""):
         """Held until this program ends: two of them would remove one another's runs. run: of a row whose rates are searched."""
-        self.locks.append(open(self.root / f"{row.name}{run and '.'}{run}.lock", "wb"))
+        self.locks.append(open(self.root / f"{row.place}{run and '.'}{run}.lock", "wb"))
         try:
             fcntl.flock(self.locks[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise Bad(f"{row.name}{run and ', run '}{run} is being run in {self.root} already; wait for it, or give another --dir") from None
+
+    def unlock(self):
+        while self.locks:
+            self.locks.pop().close()
 
     def run(self, path):
         """True: every acceptance holds. None: skipped."""
@@ -178,7 +183,7 @@ class Runner:
             raise Bad(f"{RESULTS} cannot be written, and the row's numbers belong there: chmod u+w, or --quick")
         if row.searched() and not self.quick:
             return self.search(row)
-        if not self.ready(row, row.build):
+        if not self.ready(row, row.build, row.needs):
             return None
         names, seeds = row.chosen(self.quick)
         jobs = {n: {s: self.job(row, n, s, self.quick) for s in seeds_of(row, n, seeds)} for n in names}
@@ -278,6 +283,9 @@ class Runner:
             page.append(RESULTS, session, records.machine(), made_by, row.name, measures.asked, seconds / 60)
             if len(set(made_by.split())) == 1:  # of runs that an older program made, nobody knows here
                 fresh.keep(RESULTS.parent / "fresh.csv", session, row, made_by)
+        if RESULTS.parent != HERE:
+            for line in curves.leave(row, measures.jobs):
+                print(line)
         for r in results:
             if self.quick or r.verdict.word != YES:
                 print(f"{r.verdict.word.upper() if r.verdict.word == MISS else r.verdict.word:4s}  {row.name}: {r.text}   "
@@ -329,12 +337,22 @@ def list_rows():
     return 0
 
 
-def known_row(name):
-    return Row(rows()[name], Workloads())
+def elsewhere(paths):
+    """Rows by their paths: of one folder, where their results are kept, too."""
+    global RESULTS
+    found = {pathlib.Path(p).stem: pathlib.Path(p).resolve() for p in paths}
+    if not all(map(outside, paths)) or len({p.parent for p in found.values()}) > 1 or HERE in {p.parent for p in found.values()}:
+        raise Bad("rows outside of the repository are named by their paths, NAME.yaml, all of one folder")
+    RESULTS = next(iter(found.values())).parent / "results.csv"
+    return found
 
 
-def digests(names):
-    for row in map(known_row, names):
+def known_row(path):
+    return Row(path, Workloads())
+
+
+def digests(paths):
+    for row in map(known_row, paths):
         found = page.Recorded(RESULTS, row.name, row.seeds)
         if found.session:
             fresh.backfill(RESULTS.parent / "fresh.csv", row, found.session, found.commit.split())
@@ -362,6 +380,9 @@ def main():
         return update_page(options.check_page)
     known = rows()
     names = options.names
+    if any(map(outside, names)):
+        known = elsewhere(names)
+        names = list(known)
     if options.all or (options.quick and not names):
         names = list(known)
         if options.quick and not options.all:
@@ -372,14 +393,14 @@ def main():
     if not names:
         raise Bad("name a row, or --list, --quick or --all; --help says more")
     if options.digests:
-        return digests(names)
+        return digests(known[n] for n in names)
     runner = Runner(options)
     if options.floors:
-        for row in map(known_row, names):
+        for row in (known_row(known[n]) for n in names):
             runner.floors(row, list(row.runs))
         return 0
     if options.broken:
-        seen = broken.run(runner, {n: known_row(n) for n in names}, names, options.seconds, RESULTS.parent / "broken.csv")
+        seen = broken.run(runner, {n: known_row(known[n]) for n in names}, names, options.seconds, RESULTS.parent / "broken.csv")
         return 77 if seen is None else 0 if seen else 1
     results, failures = {}, []
     for name in names:

@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 import unittest
+import xml.dom.minidom
 from unittest import mock
 
 try:
@@ -27,6 +28,7 @@ except ImportError:
     sys.exit(77)
 
 import broken
+import curves
 import floor
 import fresh
 import page
@@ -516,6 +518,70 @@ class Rows(unittest.TestCase):
             self.assertIn(f"t.yaml:{line}: ", str(caught.exception))
             self.assertIn(words, str(caught.exception))
 
+    def test_a_row_elsewhere_keeps_its_results_beside_it(self):
+        self.row("title: T\nminutes: 1\nruns:\n  p: {program: [$python, $here/test_run.py, --program, good]}\naccept: [\"value(p, 'x') == 2\"]\n")
+        arguments_of = ["run.py", str(self.path), "--atoll", sys.executable, "--dir", self.folder.name + "/runs"]
+        with mock.patch.object(run, "RESULTS", run.RESULTS), mock.patch.object(sys, "argv", arguments_of), \
+                contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertEqual(run.main(), 0)
+        self.assertIn("t,p,,value.x,2.0", (pathlib.Path(self.folder.name) / "results.csv").read_text())
+        self.assertIn("| 1 of 1 |", out.getvalue())
+        with mock.patch.object(run, "RESULTS", run.RESULTS):
+            for names in (["a/t.yaml", "b/u.yaml"], ["a/t.yaml", "lamb"], [str(HERE / "lamb.yaml")]):
+                with self.assertRaises(Bad):
+                    run.elsewhere(names)
+
+    def test_a_row_has_its_own_text_and_models(self):
+        text = pathlib.Path(self.folder.name) / "book.txt"
+        own = "data: {mine: {text: book.txt}}\nmodels: {m: {data: mine, model.width: 48}}\nbase: {model: m}\n"
+        text.write_text("one")
+        row = self.row(ROW + own)
+        first = row.workloads.data["mine"]
+        self.assertEqual((first["text"], row.settings("a", False)["model.width"]), (str(text.resolve()), 48))
+        text.write_text("another")
+        self.assertNotEqual(self.row(ROW + own).workloads.data["mine"]["folder"], first["folder"])  # cut anew
+        self.assertNotEqual(row.place, row.name)
+
+    def test_a_network_needs_sites_and_their_places(self):
+        self.refused("  a: {", "  a: {wan: transatlantic, ", 6, "a network between sites, and the run has one site")
+        row = self.row(ROW.replace("  a: {", "  a: {wan: here.yaml, sites: 2, "))
+        job = self.runner().job(row, "a", 1, False)
+        places = "wan:\n  sites: [a, b, aggregator]\n"
+        with mock.patch("job.subprocess.run", lambda *_, **__: mock.Mock(stdout=places, returncode=0, stderr="")):
+            self.assertEqual(job.topology(["a", "b"]), "here.yaml")
+            with self.assertRaises(Bad) as caught:
+                job.topology(["a", "b", "c"])
+            self.assertIn("t.yaml:6: run a: wan here.yaml has no place c", str(caught.exception))
+        with mock.patch.object(job, "topology", lambda _: "net"), mock.patch.object(job, "start", lambda words, log: words):
+            job.folder.mkdir(parents=True)
+            job.sites, job.ranks = 2, 1
+            words = list(map(str, job.start_wan(["--x", "1 2"], ["A", "B"], ["a", "b"])))
+        self.assertEqual(words[1:6], ["wan", "--topology", "net", "--logs", str(job.folder)])
+        script = (job.folder / "places.sh").read_text()
+        self.assertIn("aggregator) exec", script)
+        self.assertIn("--x '1 2' --site.share 1 --site.name b --site.aggregator_name localhost --data.train B --site.aggregator \"$3:7443\" ;;", script)
+
+    def test_curves_have_means_and_bands(self):
+        def job(shift):
+            found = mock.Mock(program=None, clock=lambda _: {0: 0.0, 10: 1.0, 20: 2.0})
+            found.records = lambda: {"step": [{"step": s, "tokens": 100 * s} for s in (10, 20)],
+                                     "eval": [{"step": s, "loss": l + shift} for s, l in ((0, 9.0), (10, 4.0), (20, 3.0))]}
+            return found
+        found, lines = curves.collected({"x": {s: job(s / 10) for s in (1, 2, 3)}, "p": {None: mock.Mock(program=["sh"])}})
+        self.assertEqual((len(lines), lines[1]), (9, ["x", 1, 10, 1000, 1.0, 4.1]))
+        self.assertEqual(curves.table(found)[2], "| x | 3.2 +- 0.1 | 3 | 2.0 |")
+        drawn = xml.dom.minidom.parseString(curves.svg("a < b", found))
+        band = [tuple(map(float, p.split(","))) for p in drawn.getElementsByTagName("polygon")[0].getAttribute("points").split()]
+        line = [tuple(map(float, p.split(","))) for p in drawn.getElementsByTagName("polyline")[0].getAttribute("points").split()]
+        self.assertEqual((len(line), len(band)), (2, 4))  # without the loss before the first step
+        for i, (x, y) in enumerate(line):
+            self.assertTrue(band[i][0] == band[-1 - i][0] == x and band[i][1] < y < band[-1 - i][1])
+            self.assertAlmostEqual(y - band[i][1], band[-1 - i][1] - y, delta=0.11)
+        self.assertIn("fewer than three", curves.table(curves.collected({"x": {1: job(0)}})[0])[2])
+        self.assertIsNone(curves.svg("t", {}))
+        for low, high in ((2.9, 3.4), (0, 40960), (3.2, 3.2004), (0, 7)):
+            self.assertTrue(2 <= len(curves.ticks(low, high)) <= 14, (low, high, curves.ticks(low, high)))
+
     def test_a_process_ends_with_the_one_that_started_it(self):
         job = "import subprocess, sys; sys.path.insert(0, sys.argv[1]); from job import end_with_parent\n" \
               "p = subprocess.Popen(['sleep', '1000'], preexec_fn=end_with_parent); print(p.pid, flush=True); p.wait()"
@@ -547,7 +613,7 @@ class Rows(unittest.TestCase):
         for path in rows().values():
             row = Row(path, Workloads())
             self.assertTrue(row.files, f"{path}: files: lists the files of the method")
-            # self.assertTrue(row.broken, f"{path}: broken: names the switch that takes the mechanism away, or none and why")
+            self.assertTrue(row.broken, f"{path}: broken: names the switch that takes the mechanism away, or none and why")
             fresh.here(row)
 
     def test_every_mutant_has_a_row_and_a_place(self):
