@@ -13,7 +13,7 @@ enum {
 /* ---- what is derived ---- */
 bool live_private(const struct report_run *r)
 {
-    return r->now.secure || isfinite(r->now.epsilon) || r->now.charged_step > 0;
+    return r->now.secure || isfinite(r->now.budget.epsilon) || r->now.budget.charged_step > 0;
 }
 
 double live_eta_s(const struct report_run *r)
@@ -94,8 +94,9 @@ static double live_metric(const struct report_run *r, enum report_metric which)
 
 static double live_private_steps(const struct report_run *r)
 {
-    return isfinite(r->now.steps_left) ? r->now.steps_left - (r->now.step - r->now.charged_step)
-                                       : NAN;
+    return isfinite(r->now.budget.steps_left)
+               ? r->now.budget.steps_left - (r->now.step - r->now.budget.charged_step)
+               : NAN;
 }
 
 #define X(name, type, who, value, help)                                                            \

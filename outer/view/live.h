@@ -62,16 +62,16 @@ enum live_who { LIVE_SITE = 1, LIVE_AGGREGATOR = 2, LIVE_BOTH = 3 };
       "valid.")                                                                                    \
     X(atoll_disk_free_bytes, gauge, LIVE_BOTH, n->disk_free_bytes,                                 \
       "Free space of the file system with the directory of the run.")                              \
-    X(atoll_clock_offset_seconds, gauge, LIVE_SITE, n->clock_aggregator_s,                         \
+    X(atoll_clock_offset_seconds, gauge, LIVE_SITE, n->clock.aggregator_s,                         \
       "Clock of the site minus the aggregator's, measured once a round.")                          \
-    X(atoll_clock_correction_seconds, gauge, LIVE_BOTH, n->clock_offset_s,                         \
+    X(atoll_clock_correction_seconds, gauge, LIVE_BOTH, n->clock.offset_s,                         \
       "Offset of the clock that the kernel still corrects (adjtimex).")                            \
-    X(atoll_clock_error_seconds, gauge, LIVE_BOTH, n->clock_error_s,                               \
+    X(atoll_clock_error_seconds, gauge, LIVE_BOTH, n->clock.error_s,                               \
       "Largest error of the clock, as the kernel estimates it; grows without a time server, to "   \
       "16 s.")                                                                                     \
-    X(atoll_privacy_epsilon, gauge, LIVE_SITE, n->epsilon,                                         \
+    X(atoll_privacy_epsilon, gauge, LIVE_SITE, n->budget.epsilon,                                  \
       "Epsilon of all steps of the run together, those ahead included.")                           \
-    X(atoll_privacy_epsilon_cap, gauge, LIVE_SITE, n->cap, "`privacy.cap`.")                       \
+    X(atoll_privacy_epsilon_cap, gauge, LIVE_SITE, n->budget.cap, "`privacy.cap`.")                \
     X(atoll_privacy_steps_left, gauge, LIVE_SITE, live_private_steps(r),                           \
       "Steps ahead that `privacy.cap` allows.")
 

@@ -151,9 +151,9 @@ static void health_json(struct json_write *w, const struct report_now *n)
 {
     json_real(w, "certificate_days", n->certificate_days);
     json_real(w, "disk_free_bytes", n->disk_free_bytes);
-    json_real(w, "clock_offset_s", n->clock_offset_s);
-    json_real(w, "clock_error_s", n->clock_error_s);
-    json_real(w, "clock_aggregator_s", n->clock_aggregator_s);
+    json_real(w, "clock_offset_s", n->clock.offset_s);
+    json_real(w, "clock_error_s", n->clock.error_s);
+    json_real(w, "clock_aggregator_s", n->clock.aggregator_s);
 }
 
 static void evaluation_json(struct page_view *v, const struct report_run *r)
@@ -189,8 +189,8 @@ static void privacy_json(struct json_write *w, const struct report_run *r)
 {
     if (!live_private(r))
         return;
-    json_real(w, "epsilon", r->now.epsilon);
-    json_real(w, "epsilon_cap", r->now.cap);
+    json_real(w, "epsilon", r->now.budget.epsilon);
+    json_real(w, "epsilon_cap", r->now.budget.cap);
 }
 
 /* What the aggregator has, too. */

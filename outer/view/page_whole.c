@@ -129,7 +129,7 @@ void page_whole_replica(struct page_view *v, const struct report_run *r)
                                        [REPORT_AGGREGATOR] = "aggregator",
                                        [REPORT_SEEN] = "seen"};
     json_text(v->w, "role", role[r->role]);
-    json_real(v->w, "begun", r->first_t > 0 ? r->first_t : r->life_t);
+    json_real(v->w, "begun", r->first_t > 0 ? r->first_t : r->reading.life_t);
     ledger_json(v->w, r);
     counted_json(v->w, r);
     if (r->role == REPORT_AGGREGATOR)

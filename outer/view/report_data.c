@@ -74,7 +74,7 @@ static enum err event_add(struct report_run *r, double t, const char *text, stru
 static void life_counts(struct report_run *r, double t)
 {
     if (r->first_t == 0)
-        r->first_t = r->life_t > 0 ? r->life_t : t;
+        r->first_t = r->reading.life_t > 0 ? r->reading.life_t : t;
     r->last_t = t;
 }
 
@@ -84,12 +84,12 @@ static void outage_take(struct report_run *r, struct report_round *n)
 {
     static const enum report_time calls[] = {REPORT_SEND, REPORT_WAIT, REPORT_FETCH};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        double ms = fmin(r->outage_ms, n->ms[calls[i]]);
+        double ms = fmin(r->reading.outage_ms, n->ms[calls[i]]);
         n->ms[calls[i]] -= ms;
         n->ms[REPORT_OUTAGE] += ms;
-        r->outage_ms -= ms;
+        r->reading.outage_ms -= ms;
     }
-    r->outage_ms = 0;
+    r->reading.outage_ms = 0;
 }
 
 /* Of this run, in the order in which they ended; a repeated one overwrites what was after it. */
@@ -143,14 +143,14 @@ static enum err notice_take(struct report_run *r, const struct jsonl_row *row, s
     double t = jsonl_number(row, "t");
     const char *text = jsonl_string(row, "text");
     if (strncmp(text, "aggregator unreachable", 22) == 0) {
-        r->outage_t = r->outage_t > 0 ? r->outage_t : t;
-    } else if (strcmp(text, "aggregator reached again") == 0 && r->outage_t > 0) {
-        r->outage_ms += 1e3 * (t - r->outage_t);
-        r->outage_t = 0;
-        report_now_state(&r->now, t, "");
+        r->reading.outage_t = r->reading.outage_t > 0 ? r->reading.outage_t : t;
+    } else if (strcmp(text, "aggregator reached again") == 0 && r->reading.outage_t > 0) {
+        r->reading.outage_ms += 1e3 * (t - r->reading.outage_t);
+        r->reading.outage_t = 0;
+        report_now_state(r, t, "");
         return event_add(r, t, text, a);
     }
-    report_now_state(&r->now, t, text);
+    report_now_state(r, t, text);
     return event_add(r, t, text, a);
 }
 
@@ -179,8 +179,8 @@ static enum err start_take(struct report_run *r, const struct jsonl_row *row, st
                  step > 0 || r->starts ? "started again at step %.0f" : "started", step);
     TRY(event_add(r, jsonl_number(row, "t"), text, a));
     r->starts++;
-    r->life_t = jsonl_number(row, "t");
-    r->outage_t = r->outage_ms = 0;
+    r->reading.life_t = jsonl_number(row, "t");
+    r->reading.outage_t = r->reading.outage_ms = 0;
     r->parameters = report_number(row, "parameters", 0);
     r->steps = report_number(row, "steps", 0);
     r->ranks = report_number(row, "ranks", 1);
@@ -209,7 +209,7 @@ static enum err final_take(struct report_run *r, const struct jsonl_row *row, st
     for (int i = 0; i < 4; i++)
         snprintf(r->digest[i], sizeof r->digest[i], "%.64s", jsonl_string(row, key[i]));
     r->finished = true;
-    report_now_state(&r->now, jsonl_number(row, "t"), "done");
+    report_now_state(r, jsonl_number(row, "t"), "done");
     TRY(keep(&r->ended_short, row, "short", a));
     return event_add(r, jsonl_number(row, "t"),
                      r->role == REPORT_AGGREGATOR ? "all rounds committed" : "all steps done", a);
@@ -231,7 +231,8 @@ static enum err amendment_row_take(struct report_run *r, const struct jsonl_row 
 {
     char text[400], why[128] = "";
     double share = jsonl_number(row, "share");
-    report_now_length(r, row);
+    report_now_length(r, report_number(row, "rounds", r->now.rounds_all));
+    r->steps = report_number(row, "steps", r->steps);
     if (isfinite(share))
         snprintf(why, sizeof why,
                  " (outer.replan: training had %.1f %% of the time, %.3g s, and waited %.3g s)",
@@ -250,7 +251,7 @@ static enum err step_take(struct report_run *r, const struct jsonl_row *row, str
     report_now_step(r, row, t);
     life_counts(r, t);
     r->tokens = report_number(row, "tokens", r->tokens);
-    r->tokens_per_second += (speed - r->tokens_per_second) / ++r->step_rows;
+    r->tokens_per_second += (speed - r->tokens_per_second) / ++r->reading.step_rows;
     TRY(point_add(&r->series[REPORT_NORM], step, jsonl_number(row, "norm"), a));
     TRY(point_add(&r->series[REPORT_LR], step, jsonl_number(row, "lr"), a));
     TRY(point_add(&r->series[REPORT_RATE], (t - r->first_t) / 60,
@@ -262,10 +263,10 @@ static enum err step_take(struct report_run *r, const struct jsonl_row *row, str
 /* Time of a process that trains; of one that has yet to make a step it is part of its start. */
 static void evaluation_spent(struct report_run *r, const struct jsonl_row *row)
 {
-    if (r->last_t <= 0 || r->life_t > r->last_t)
+    if (r->last_t <= 0 || r->reading.life_t > r->last_t)
         return;
     r->last_t = jsonl_number(row, "t");
-    r->now.spent_ms[REPORT_SPENT_EVALUATION] += report_number(row, "ms", 0);
+    report_now_evaluated(r, report_number(row, "ms", 0));
 }
 
 static struct report_task *task_named(struct report_run *r, const char *name)
@@ -318,15 +319,7 @@ static enum err row_take(struct report_run *r, const struct jsonl_row *row, stru
 {
     char text[160];
     double step = jsonl_number(row, "step"), t = jsonl_number(row, "t");
-    r->now.t = t;
-    if (jsonl_is(row, "health"))
-        report_now_health(&r->now, row);
-    if (jsonl_is(row, "privacy"))
-        report_now_privacy(&r->now, row);
-    if (jsonl_is(row, "secure"))
-        r->now.secure = true;
-    if (jsonl_is(row, "skipped"))
-        report_now_skipped(&r->now, row);
+    report_now_record(r, row, t);
     if (jsonl_is(row, "start"))
         return start_take(r, row, a);
     if (jsonl_is(row, "step"))
@@ -339,6 +332,7 @@ static enum err row_take(struct report_run *r, const struct jsonl_row *row, stru
         return roster_row_take(r, row, a);
     if (jsonl_is(row, "round")) {
         report_now_round(r, row, t);
+        r->steps = report_number(row, "steps", r->steps);
         life_counts(r, t);
         if (r->role == REPORT_AGGREGATOR && !r->counted) {
             TRY_ALLOC(r->counted = arena_alloc(a, sizeof *r->counted));
@@ -350,7 +344,7 @@ static enum err row_take(struct report_run *r, const struct jsonl_row *row, stru
     }
     if (jsonl_is(row, "eval")) {
         if (r->last_t > 0) /* of a start that is refused there may be one, too */
-            r->last_t = r->life_t <= r->last_t ? t : r->last_t;
+            r->last_t = r->reading.life_t <= r->last_t ? t : r->last_t;
         return point_add(&r->series[REPORT_EVAL], step, jsonl_number(row, "loss"), a);
     }
     if (jsonl_is(row, "task"))
@@ -361,7 +355,7 @@ static enum err row_take(struct report_run *r, const struct jsonl_row *row, stru
         return final_take(r, row, a);
     if (!jsonl_is(row, "stop"))
         return ERR_OK; /* of a later version: what it means is not ours to guess */
-    report_now_state(&r->now, t, "stopped");
+    report_now_state(r, t, "stopped");
     if (isfinite(step))
         snprintf(text, sizeof text, "stopped at step %.0f: %.100s", step,
                  jsonl_string(row, "reason"));
@@ -397,7 +391,7 @@ static enum err run_new(struct report_follow *g, const char *dir, struct report_
                               .command = "",
                               .site_names = "",
                               .ended_short = ""};
-    report_now_begin(&(*r)->now);
+    report_now_begin(*r);
     return ERR_OK;
 }
 
@@ -426,8 +420,8 @@ static enum err seen_run(struct report_follow *g, const struct report_run *from,
     r->run = aggregator.run;
     r->parameters = aggregator.parameters;
     r->steps = aggregator.steps;
-    r->life_t = aggregator.life_t;
-    r->now.rounds_all = aggregator.now.rounds_all;
+    r->reading.life_t = aggregator.reading.life_t;
+    report_now_length(r, aggregator.now.rounds_all);
     *out = r;
     return ERR_OK;
 }
@@ -443,30 +437,22 @@ static enum err seen_take(struct report_follow *g, const struct report_run *from
     if (!r)
         return ERR_OK;
     life_counts(r, t);
-    r->steps = steps;
-    r->now.rounds_all = rounds;
-    r->now.t = t;
+    r->steps = report_number(row, "steps", steps);
+    report_now_length(r, rounds);
     double up = report_number(row, "up_total", 0), down = report_number(row, "down_total", 0);
     struct report_round n = {.step = jsonl_number(row, "step"),
                              .fragment = jsonl_number(row, "fragment"),
                              .round = jsonl_number(row, "round"),
-                             .up = fmax(0, up - r->seen_up),
-                             .down = fmax(0, down - r->seen_down),
+                             .up = fmax(0, up - r->reading.seen_up),
+                             .down = fmax(0, down - r->reading.seen_down),
                              .metrics = {NAN, NAN, NAN, NAN}};
     n.up_predicted = n.up;
     n.down_predicted = n.down;
-    r->seen_up = up;
-    r->seen_down = down;
-    report_now_round(r, row, t);
-    r->now.up = r->now.up_predicted = up;
-    r->now.down = r->now.down_predicted = down;
-    r->now.step = n.step;
-    r->now.step_t = t;
-    r->now.loss = jsonl_number(row, "loss");
-    report_now_pace(r, n.step, t);
+    r->reading.seen_up = up;
+    r->reading.seen_down = down;
+    report_now_seen(r, row, t);
     r->tokens = report_number(row, "tokens", 0);
     r->tokens_per_second = report_number(row, "tokens_per_second", 0);
-    r->now.tokens_per_second = r->tokens_per_second;
     TRY(round_keep(r, &n, g->a));
     TRY(point_add(&r->series[REPORT_RATE], (t - r->first_t) / 60, r->tokens_per_second, g->a));
     return point_add(&r->series[REPORT_LOSS], n.step, jsonl_number(row, "loss"), g->a);
@@ -480,9 +466,7 @@ static enum err seen_state(struct report_follow *g, const struct report_run *fro
     TRY(seen_run(g, from, jsonl_string(row, "site"), &r));
     if (!r)
         return ERR_OK;
-    r->now.t = jsonl_number(row, "t");
-    r->now.waited = jsonl_number(row, "waited") > 0;
-    report_now_state(&r->now, r->now.t, jsonl_string(row, "text"));
+    report_now_seen_state(r, row);
     return event_add(r, r->now.t, *r->now.state ? r->now.state : "trains", g->a);
 }
 
@@ -581,17 +565,17 @@ static void source_held(struct report_follow *f, const struct report_source *s)
     if (!s->begun || r->finished || strcmp(r->now.state, "stopped") == 0)
         return;
     if (file_held(s->dir) == FILE_HELD_NO)
-        report_now_state(&r->now, r->now.t, "no process");
+        report_now_state(r, r->now.t, "no process");
 }
 
 enum err report_follow_read(struct report_follow *f)
 {
     for (size_t i = 0; i < f->source_count; i++) {
         f->source[i].aggregator = is_aggregator(f->source[i].dir);
-        if (f->source[i].begun && strcmp(f->runs[f->source[i].run].now.state, "no process") == 0 &&
+        struct report_run *r = &f->runs[f->source[i].run];
+        if (f->source[i].begun && strcmp(r->now.state, "no process") == 0 &&
             file_held(f->source[i].dir) == FILE_HELD_YES)
-            report_now_state(&f->runs[f->source[i].run].now, f->runs[f->source[i].run].now.t,
-                             "starting");
+            report_now_state(r, r->now.t, "starting");
     }
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < f->source_count; i++)

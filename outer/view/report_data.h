@@ -68,7 +68,14 @@ enum report_spent {
         REPORT_SPENTS
 };
 extern const char *const report_spent_name[REPORT_SPENTS];
-/* How it goes now; a number that is not known is NaN. */
+struct report_clock { /* seconds */
+    double offset_s, error_s;
+    double aggregator_s; /* a site's clock minus the aggregator's */
+};
+struct report_budget { /* of a privacy budget */
+    double epsilon, cap, steps_left, charged_step;
+};
+/* How it goes now; a number that is not known is NaN. report_now.c writes it. */
 struct report_now {
     double t, state_t, step_t; /* of the newest record; of the state's; of the last step's */
     char state[160];           /* what the site waits for; "": it trains */
@@ -78,9 +85,9 @@ struct report_now {
     double up, down, up_predicted, down_predicted, rounds, rounds_all;
     double next[ROUND_FRAGMENTS_MAX]; /* round after the last one, by fragment */
     double round_t[2];                /* of the last round, and of the one before it */
-    double certificate_days, disk_free_bytes, clock_offset_s, clock_error_s, epoch;
-    double clock_aggregator_s; /* a site's clock minus the aggregator's */
-    double norm, epsilon, cap, steps_left, charged_step;
+    double certificate_days, disk_free_bytes, epoch, norm;
+    struct report_clock clock;
+    struct report_budget budget;
     double spent_ms[REPORT_SPENTS]; /* COMPUTE, RESTART, EVALUATION; report_spent() has all */
     bool secure, started;           /* started: this process has made a step */
     struct progress_pace pace;
@@ -100,6 +107,12 @@ struct report_probe {
     double round; /* NaN: none yet */
     char prompt[REPORT_PROMPT], text[REPORT_PROBE];
 };
+struct report_reading {        /* what is known while records are read */
+    double life_t, outage_t;   /* this process's start; since when no aggregator; 0 */
+    double outage_ms;          /* of the round under way */
+    double seen_up, seen_down; /* bytes of a site, as last said */
+    double step_rows;          /* that the mean of the tokens a second is over */
+};
 enum report_role { REPORT_SITE, REPORT_ALONE, REPORT_AGGREGATOR, REPORT_SEEN };
 struct report_run {
     const char *dir;
@@ -116,12 +129,9 @@ struct report_run {
     struct report_probe *probes; /* by number */
     size_t probe_count;
     unsigned starts;
-    double first_t, last_t;  /* of processes that trained: a refused start is none */
-    double life_t, outage_t; /* while reading: this process's start; since when no aggregator; 0 */
-    double outage_ms;        /* while reading: of the round under way */
-    double seen_up, seen_down;        /* while reading: bytes of a site, as last said */
+    double first_t, last_t; /* of processes that trained: a refused start is none */
+    struct report_reading reading;
     double tokens, tokens_per_second; /* the last one is the mean over the steps */
-    double step_rows;                 /* that the mean is over */
     double parameters, steps, ranks, threads;
     bool finished;
     const char *run, *config, *version, *commit, *compiler, *device,

@@ -15,36 +15,33 @@ double report_number(const struct jsonl_row *row, const char *key, double fallba
     return isfinite(value) ? value : fallback;
 }
 
-void report_now_begin(struct report_now *n)
+void report_now_begin(struct report_run *r)
 {
-    *n = (struct report_now){.step = NAN,
-                             .next_sync = NAN,
-                             .step_s = NAN,
-                             .loss = NAN,
-                             .tokens_per_second = NAN,
-                             .interval_s = NAN,
-                             .rounds_all = NAN,
-                             .certificate_days = NAN,
-                             .disk_free_bytes = NAN,
-                             .clock_offset_s = NAN,
-                             .clock_error_s = NAN,
-                             .clock_aggregator_s = NAN,
-                             .epoch = NAN,
-                             .norm = NAN,
-                             .epsilon = NAN,
-                             .cap = NAN,
-                             .steps_left = NAN};
+    r->now = (struct report_now){.step = NAN,
+                                 .next_sync = NAN,
+                                 .step_s = NAN,
+                                 .loss = NAN,
+                                 .tokens_per_second = NAN,
+                                 .interval_s = NAN,
+                                 .rounds_all = NAN,
+                                 .certificate_days = NAN,
+                                 .disk_free_bytes = NAN,
+                                 .clock = {NAN, NAN, NAN},
+                                 .epoch = NAN,
+                                 .norm = NAN,
+                                 .budget = {NAN, NAN, NAN, 0}};
 }
 
-void report_now_state(struct report_now *n, double t, const char *text)
+void report_now_state(struct report_run *r, double t, const char *text)
 {
+    struct report_now *n = &r->now;
     if (strcmp(n->state, text) != 0)
         n->state_t = t;
     snprintf(n->state, sizeof n->state, "%s", text);
 }
 
 /* A pace counts exchanges, so a site's intervals are as long as its rounds. */
-void report_now_pace(struct report_run *r, double step, double t)
+static void pace_step(struct report_run *r, double step, double t)
 {
     struct report_now *n = &r->now;
     double every = r->role == REPORT_SITE ? r->steps / n->rounds_all : 1;
@@ -65,7 +62,7 @@ void report_now_step(struct report_run *r, const struct jsonl_row *row, double t
         n->spent_ms[REPORT_SPENT_RESTART] += fmax(0, 1e3 * (t - r->last_t) - ms);
     n->spent_ms[again ? REPORT_SPENT_RESTART : REPORT_SPENT_COMPUTE] += ms;
     n->step_s = ms / 1e3;
-    report_now_pace(r, step, t);
+    pace_step(r, step, t);
     n->step = step;
     n->step_t = t;
     n->next_sync = jsonl_number(row, "next_sync");
@@ -74,13 +71,17 @@ void report_now_step(struct report_run *r, const struct jsonl_row *row, double t
     n->tokens_per_second =
         progress_smooth(n->tokens_per_second, jsonl_number(row, "tokens_per_second"));
     n->waited = false;
-    report_now_state(n, t, "");
+    report_now_state(r, t, "");
 }
 
-void report_now_length(struct report_run *r, const struct jsonl_row *row)
+void report_now_length(struct report_run *r, double rounds_all)
 {
-    r->now.rounds_all = report_number(row, "rounds", r->now.rounds_all);
-    r->steps = report_number(row, "steps", r->steps);
+    r->now.rounds_all = rounds_all;
+}
+
+void report_now_evaluated(struct report_run *r, double ms)
+{
+    r->now.spent_ms[REPORT_SPENT_EVALUATION] += ms;
 }
 
 void report_now_round(struct report_run *r, const struct jsonl_row *row, double t)
@@ -91,7 +92,7 @@ void report_now_round(struct report_run *r, const struct jsonl_row *row, double 
         n->rounds += r->role == REPORT_AGGREGATOR ? 1 : next - n->next[(unsigned)fragment];
         n->next[(unsigned)fragment] = next;
     }
-    report_now_length(r, row);
+    n->rounds_all = report_number(row, "rounds", n->rounds_all);
     n->up += report_number(row, "up", 0);
     n->down += report_number(row, "down", 0);
     n->up_predicted += report_number(row, "up_predicted", 0);
@@ -103,7 +104,7 @@ void report_now_round(struct report_run *r, const struct jsonl_row *row, double 
 }
 
 /* Of rounds that an observer is not sent one by one (feed.h). */
-void report_now_skipped(struct report_now *n, const struct jsonl_row *row)
+static void skipped_take(struct report_now *n, const struct jsonl_row *row)
 {
     n->rounds += report_number(row, "rounds", 0);
     n->up += report_number(row, "up", 0);
@@ -119,25 +120,58 @@ void report_now_start(struct report_run *r, const struct jsonl_row *row, double 
     n->rounds_all = jsonl_number(row, "rounds");
     if (r->role == REPORT_AGGREGATOR)
         n->rounds = report_number(row, "committed", n->rounds);
-    report_now_state(n, t, r->role == REPORT_AGGREGATOR ? "" : "starting");
+    report_now_state(r, t, r->role == REPORT_AGGREGATOR ? "" : "starting");
 }
 
-void report_now_health(struct report_now *n, const struct jsonl_row *row)
+static void health_take(struct report_now *n, const struct jsonl_row *row)
 {
     n->certificate_days = jsonl_number(row, "certificate_days");
     n->disk_free_bytes = jsonl_number(row, "disk_free_bytes");
-    n->clock_offset_s = jsonl_number(row, "clock_offset_s");
-    n->clock_error_s = jsonl_number(row, "clock_error_s");
-    n->clock_aggregator_s = jsonl_number(row, "clock_aggregator_s");
+    n->clock.offset_s = jsonl_number(row, "clock_offset_s");
+    n->clock.error_s = jsonl_number(row, "clock_error_s");
+    n->clock.aggregator_s = jsonl_number(row, "clock_aggregator_s");
     n->epoch = jsonl_number(row, "epoch");
 }
 
-void report_now_privacy(struct report_now *n, const struct jsonl_row *row)
+static void privacy_take(struct report_now *n, const struct jsonl_row *row)
 {
-    n->epsilon = jsonl_number(row, "epsilon");
-    n->cap = jsonl_number(row, "cap");
-    n->steps_left = jsonl_number(row, "steps_left");
-    n->charged_step = report_number(row, "charged", 0);
+    n->budget.epsilon = jsonl_number(row, "epsilon");
+    n->budget.cap = jsonl_number(row, "cap");
+    n->budget.steps_left = jsonl_number(row, "steps_left");
+    n->budget.charged_step = report_number(row, "charged", 0);
+}
+
+void report_now_record(struct report_run *r, const struct jsonl_row *row, double t)
+{
+    struct report_now *n = &r->now;
+    n->t = t;
+    n->secure = n->secure || jsonl_is(row, "secure");
+    if (jsonl_is(row, "health"))
+        health_take(n, row);
+    if (jsonl_is(row, "privacy"))
+        privacy_take(n, row);
+    if (jsonl_is(row, "skipped"))
+        skipped_take(n, row);
+}
+
+void report_now_seen(struct report_run *r, const struct jsonl_row *row, double t)
+{
+    struct report_now *n = &r->now;
+    n->t = n->step_t = t;
+    report_now_round(r, row, t);
+    n->up = n->up_predicted = report_number(row, "up_total", 0);
+    n->down = n->down_predicted = report_number(row, "down_total", 0);
+    n->step = jsonl_number(row, "step");
+    n->loss = jsonl_number(row, "loss");
+    pace_step(r, n->step, t);
+    n->tokens_per_second = report_number(row, "tokens_per_second", 0);
+}
+
+void report_now_seen_state(struct report_run *r, const struct jsonl_row *row)
+{
+    r->now.t = jsonl_number(row, "t");
+    r->now.waited = jsonl_number(row, "waited") > 0;
+    report_now_state(r, r->now.t, jsonl_string(row, "text"));
 }
 
 /* What training stood still for, by the parts of the exchanges; then the rest. */

@@ -3,12 +3,16 @@
 /* Which places an emulated network has and what lies between them, from a YAML file or a preset:
  *
  *     wan:
- *       sites: [a, b, aggregator]     # its places; each gets a network of its own
- *     link:                           # between every two of them, each direction, unless said
- * otherwise below rate_mbit: 1000 delay_ms: 45 a<>aggregator:                  # both directions
- * between two; what is not said comes from link delay_ms: 1 b>a:                            # one
- * direction; what is not said comes from b<>a, then from link loss_percent: 0.1 run: # optional: a
- * command of the shell for each place a: iperf3 -s
+ *       sites: [a, b, aggregator]   # its places; each gets a network of its own
+ *     link:                         # between every two of them, each direction, unless said below
+ *       rate_mbit: 1000
+ *       delay_ms: 45
+ *     a<>aggregator:                # both directions; what is not said comes from link
+ *       delay_ms: 1
+ *     b>a:                          # one direction; what is not said comes from b<>a, then link
+ *       loss_percent: 0.1
+ *     run:                          # optional: a command of the shell for each place
+ *       a: iperf3 -s
  *
  * The keys, with help: `atoll wan --help-keys`. All mistakes come at once, with file and line.
  */
