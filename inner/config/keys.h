@@ -135,7 +135,8 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "true: event files for TensorBoard go to run.dir/tensorboard; or a directory. "      \
               "Empty: none.")                                                                      \
     X(run, after_checkpoint, TEXT, .fallback = "",                                                 \
-      .help = "Command of a site (sh -c), run beside the training once a checkpoint is durable, "  \
+      .help = "Command of a site (sh -c), run while training continues, once a checkpoint is "     \
+              "durable, "                                                                          \
               "such as a copy to an object store; docs/operations.md has its environment and "     \
               "recipes. Empty: none.")                                                             \
     X(run, after_checkpoint_timeout_s, INT, .fallback = "3600", .min = 1, .max = 1e6, .unit = "s", \
@@ -236,7 +237,7 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Local attention: a token sees those at most half the window away (ModernBERT has "  \
               "128). 0: the whole sequence.")                                                      \
     X(model, global_every, INT, .fallback = "0", .min = 0, .max = 512, .pinned = true,             \
-      .help = "With a window: layers 0, n, 2n, .. see the whole sequence all the same "            \
+      .help = "With a window: layers 0, n, 2n, .. also see the whole sequence "                    \
               "(ModernBERT has 3). 0: none of them does.")                                         \
     X(model, tensors, TEXT, .fallback = "", .later = true,                                         \
       .help =                                                                                      \
@@ -272,7 +273,7 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "What a rank opens of data.train. shared: all files; which examples make up a step " \
               "does not depend on the number of ranks. own: of R ranks, rank r opens files r, "    \
               "r + R, r + 2 R .. of the list alone, as from a disk of its own, and draws from "    \
-              "them; a run goes on with the same number of ranks only.")                           \
+              "them; a run continues with the same number of ranks only.")                         \
     X(data, objective, CHOICE(data_objective), .fallback = "causal", .pinned = true,               \
       .help =                                                                                      \
           "causal: the next token (GPT). mlm: tokens that are masked (BERT). labels: the class "   \
@@ -378,7 +379,7 @@ CHOICES_INNER(CONFIG_ENUM)
               "fp16_stochastic: the same, unbiased, by counter-based random bits. Kept in f32 "    \
               "memory: for the study of widths. Not of the outer state.")                          \
     X(train, dropout, REAL, .fallback = "0", .min = 0, .max = 0.9, .pinned = true,                 \
-      .help = "Share of the values that become 0, drawn anew at each step, after the embeddings "  \
+      .help = "Share of the values that become 0, drawn again at each step, after the embeddings " \
               "and after attention and MLP of each block (BERT has 0.1). Not in evaluation.")      \
     X(train, layer_drop, REAL, .fallback = "0", .min = 0, .max = 0.9, .pinned = true,              \
       .help = "Progressive layer dropping: a step leaves out layers at random, the deeper the "    \
@@ -398,7 +399,7 @@ CHOICES_INNER(CONFIG_ENUM)
               "median at two evaluations (train.eval_every) in a row. 0: all stay; several sites " \
               "need 0.")                                                                           \
     X(train, heads_least, INT, .fallback = "2", .min = 1, .max = 16, .pinned = true,               \
-      .help = "With model.heads_n: so many heads stay.")                                           \
+      .help = "With model.heads_n: least number of heads that stay.")                              \
     X(train, stages, LIST, .fallback = "", .pinned = true,                                         \
       .help =                                                                                      \
           "Progressive stacking: LAYERS@SHARE of each stage in order, as 3@0.2, 6@0.2, 9@0.2, "    \
@@ -457,7 +458,7 @@ CHOICES_INNER(CONFIG_ENUM)
     X(train, decay, CHOICE(train_decay), .fallback = "cosine", .pinned = true,                     \
       .help = "Shape of the decay to lr_end at train.steps. exponential: train.decay_factor to "   \
               "the power of the steps after warm-up and stable steps, over train.decay_steps, "    \
-              "whatever train.steps is.")                                                          \
+              "and not over train.steps.")                                                         \
     X(train, decay_factor, REAL, .fallback = "0.9", .min = 1e-9, .max = 1, .pinned = true,         \
       .help = "With train.decay = exponential: factor over train.decay_steps.")                    \
     X(train, decay_steps, INT, .fallback = "250", .min = 1, .max = 1e9, .unit = "steps",           \
@@ -533,7 +534,8 @@ CHOICES_INNER(CONFIG_ENUM)
               "emulated on the CPU, a hundred times slower: for the study of widths (atoll plan "  \
               "--accumulator). 0: f32.")                                                           \
     X(device, accumulator_chunk, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "terms",      \
-      .help = "With device.accumulator: so many terms are summed apart first. 0: one level.")      \
+      .help =                                                                                      \
+          "With device.accumulator: number of terms that are summed apart first. 0: one level.")   \
     X(device, attention, CHOICE(device_attention), .fallback = "auto",                             \
       .help = "GPU: attention kernels. auto: ours or cuDNN's, the faster of those that repeat "    \
               "bit for bit, measured before the first step and kept in the checkpoint. own: "      \
@@ -547,7 +549,7 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Record whose presence the site's gradients hide (differential privacy, "            \
               "docs/privacy.md). none: nothing is hidden. sequence: one training example of "      \
               "train.sequence. document: a document of an index. owner: all documents of a "       \
-              "patient or an account, named in a file beside each shard.")                         \
+              "patient or an account, named in a file next to each shard.")                        \
     X(privacy, unit_sequences, INT, .fallback = "4", .min = 1, .max = 4096, .unit = "examples",    \
       .help = "With privacy.unit = document or owner: most examples of one of them in a step, "    \
               "drawn by the step, which are clipped together. A step has train.batch_tokens / "    \
@@ -568,7 +570,8 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "With privacy.unit: delta of every epsilon; at most 1 / number of records.")         \
     X(privacy, cap, REAL, .fallback = "0", .min = 0, .max = 1e6,                                   \
       .help = "With privacy.unit: this site trains no step with which the epsilon of all charged " \
-              "steps would be above this, whatever the aggregator says. Then a strict run waits, " \
+              "steps would be above this, also if the aggregator asks for more. Then a strict "    \
+              "run waits, "                                                                        \
               "and in a quorum run the site leaves. 0: privacy.epsilon, and without it no cap.")   \
     X(privacy, sampling, CHOICE(privacy_sampling), .fallback = "poisson",                          \
       .help = "With privacy.unit: which records are in a step. poisson: each with the same "       \
@@ -578,9 +581,10 @@ CHOICES_INNER(CONFIG_ENUM)
               "in turn; for privacy.mechanism = banded. fixed: the order of a run without "        \
               "privacy; nothing may be claimed for it.")                                           \
     X(privacy, mechanism, CHOICE(privacy_mechanism), .fallback = "independent",                    \
-      .help = "With privacy.unit: the noise of successive steps. independent: drawn anew. "        \
-              "banded: correlated, so that much of it cancels in the sum of the steps (banded "    \
-              "matrix factorisation); needs privacy.sampling = balls or cyclic.")                  \
+      .help =                                                                                      \
+          "With privacy.unit: the noise of successive steps. independent: drawn again each time. " \
+          "banded: correlated, so that much of it cancels in the sum of the steps (banded "        \
+          "matrix factorisation); needs privacy.sampling = balls or cyclic.")                      \
     X(privacy, bands, INT, .fallback = "8", .min = 2, .max = 4096, .unit = "steps",                \
       .help = "With privacy.mechanism = banded: steps over which noise is correlated. A record "   \
               "returns no sooner. Costs 4 bytes a parameter and band.")                            \

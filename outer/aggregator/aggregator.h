@@ -2,8 +2,8 @@
 #define AGGREGATOR_H
 /* The aggregator: a link_service over the pure round core, the journal, the spool and a replica's
  * outer state. It has no thread and no socket of its own: the link calls it. What is acknowledged
- * is durable; the rename of CURRENT is the one commit point; a restart reads the directory and goes
- * on (docs/protocol.md 3.5).
+ * is durable; the rename of CURRENT is the one commit point; a restart reads the directory and
+ * continues (docs/protocol.md 3.5).
  *
  * Memory, in addition to the replica's (theta, momentum, codes of every fragment and of one next
  * state): the core's tables (about 100 bytes for each fragment and index of a site); while a round

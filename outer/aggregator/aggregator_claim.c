@@ -116,10 +116,11 @@ enum err aggregator_claim_again(struct aggregator *a)
             continue;
         TRY(outer_state_manifest(a->replica, f, a->core.f[f].round - 1, &m));
         if (!digest_equal(&m.config, &here))
-            return err_set(ERR_MISMATCH,
-                           "%s/%s is missing, and the rounds there were made with other settings; "
-                           "restore the file, or start with the configuration of then",
-                           a->env->root, RUN_CFG);
+            return err_set(
+                ERR_MISMATCH,
+                "%s/%s is missing, and the rounds there were made with other settings; "
+                "restore the file, or start with the configuration that the run began with",
+                a->env->root, RUN_CFG);
     }
     log_event(LOG_WARN, "run_cfg_lost",
               "text=\"written again from the configuration, which the rounds were made with\"");

@@ -67,7 +67,7 @@ struct aggregator_site {
 struct aggregator_fragment {
     bool sealed; /* commit pending, of: */
     struct set seal_set;
-    bool ordered; /* an operator wants it without a site, whatever seal_set is */
+    bool ordered; /* by an operator: sealed with an empty set, not with seal_set */
     struct digest ordered_by;
     bool rolls_back; /* and followed by state `rolls_to` */
     uint64_t rolls_to;

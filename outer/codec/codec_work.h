@@ -22,7 +22,7 @@ struct codec_work {
     uint16_t *signs; /* piece / 256 */
     uint32_t *over;  /* one */
     /* host */
-    uint8_t *present;     /* piece / 256: 1 for a block that goes on the wire */
+    uint8_t *present;     /* piece / 256: 1 for a block that is sent */
     uint32_t *slots_host; /* piece / 256 */
     uint16_t *signs_host; /* piece / 256 */
     /* host, and fast to copy */

@@ -117,7 +117,7 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "values at random (SPARTA). slices: as outer.slices lists (DreamDDP).")              \
     X(outer, draw, REAL, .fallback = "1", .min = 1e-6, .max = 1, .pinned = true,                   \
       .help = "Share of the parameters that a round exchanges, in blocks of 256 values, drawn "    \
-              "anew for each round from run.seed (SPARTA). The last round exchanges all. 1: all "  \
+              "again for each round from run.seed (SPARTA). The last round exchanges all. 1: all " \
               "in every round.")                                                                   \
     X(outer, slices, LIST, .fallback = "", .pinned = true,                                         \
       .help = "partition slices: FIRST-LAST@STEP for each fragment: layers FIRST to LAST (embed, " \
@@ -204,7 +204,8 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
     X(outer, momentum_cooldown, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "rounds",      \
       .pinned = true, .later = true,                                                               \
       .help = "The outer momentum goes to outer.momentum_end in the last this many rounds, in a "  \
-              "line: steps to train.steps over the steps of so many rounds. 0: outer.momentum to " \
+              "line: steps to train.steps over the steps of this number of rounds. 0: "            \
+              "outer.momentum to "                                                                 \
               "the end.")                                                                          \
     X(outer, momentum_end, REAL, .fallback = "0", .min = 0, .max = 0.9999, .pinned = true,         \
       .later = true, .help = "Outer momentum of the last round, with outer.momentum_cooldown.")    \
@@ -276,7 +277,7 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "the host.")                                                                         \
     X(outer, history_rounds, INT, .fallback = "8", .min = 1, .max = 1e6, .unit = "rounds",         \
       .pinned = true,                                                                              \
-      .help = "Committed rounds that are kept for sites that were away. A site that lacks more "   \
+      .help = "Committed rounds that are kept for sites that were away. A site that needs more "   \
               "takes a snapshot.")                                                                 \
     X(site, name, TEXT, .fallback = "",                                                            \
       .help = "Which site this process is, of outer.sites or added by an operator; not needed "    \
@@ -293,7 +294,7 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "DNS name in the aggregator's certificate, when dialling by address.")               \
     X(site, proxy, TEXT, .fallback = "",                                                           \
       .help = "Proxy to the aggregator: http://HOST:PORT (CONNECT) or socks5://HOST:PORT, which "  \
-              "looks up the aggregator's name. A user goes in front, user:password@, or into "     \
+              "looks up the aggregator's name. A user comes before it, user:password@, or into "   \
               "site.proxy_credentials. TLS stays end to end. Empty: none; http_proxy in the "      \
               "environment is ignored.")                                                           \
     X(site, proxy_credentials, TEXT, .fallback = "",                                               \
@@ -302,7 +303,7 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "Connections that share one payload. auto: the link measures the path and takes "    \
               "one where one fills it, several where socket buffers limit each, and without BBR "  \
               "on a long path, paced at the path's rate; it asks for site.congestion. A number: "  \
-              "so many, with the kernel's settings.")                                              \
+              "that number, with the kernel's settings.")                                          \
     X(site, congestion, CHOICE(site_congestion), .fallback = "bbr",                                \
       .help = "With site.streams auto, both directions: bbr: BBR, where the kernel lets the "      \
               "process have it (net.ipv4.tcp_allowed_congestion_control); kernel: the system's.")  \
@@ -312,7 +313,7 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "Download rate limit of aggregates and snapshots; 0: none.")                         \
     X(site, probe, TEXT, .fallback = "",                                                           \
       .help = "Probe file of atoll probe --write: from its link and step time atoll train logs "   \
-              "predicted beside measured values, atoll doctor knows the length of the run, and "   \
+              "predicted and measured values, atoll doctor knows the length of the run, and "      \
               "atoll plan and atoll sim take it where --probe names no other.")                    \
     X(site, http, TEXT, .fallback = "",                                                            \
       .help = "Address and port, loopback only, where the site serves its live page, /metrics "    \
@@ -344,11 +345,11 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "directory, where each replica makes one of its name. atoll plan and atoll doctor "  \
               "predict the bytes. off: none.")                                                     \
     X(run, archive_states, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "rounds",           \
-      .help = "With run.archive: also the state of a fragment after every so many of its "         \
+      .help = "With run.archive: also the state of a fragment after every n of its "               \
               "rounds, where atoll replay can begin. 0: none.")                                    \
     X(scrub, every_h, REAL, .fallback = "12", .min = 0, .max = 8760, .unit = "h",                  \
       .help = "Time from one scrub to the next: a site and the aggregator read their stored "      \
-              "files again, compare them with their digests, and have damaged ones made again. "   \
+              "files again, compare them with their digests, and repair damaged ones. "            \
               "The first scrub begins 10 minutes after the start, or after this time where it is " \
               "shorter. 0: none.")                                                                 \
     X(scrub, mib_s, REAL, .fallback = "16", .min = 0.01, .max = 65536, .unit = "MiB/s",            \

@@ -16,11 +16,11 @@
     X(plan_congestion, PLAN_CONGESTION) X(plan_rank, PLAN_RANK) X(plan_algorithm, PLAN_ALGORITHM)
 CHOICES_MEASURED(CONFIG_ENUM)
 
-/* Rows: config.h. Of a step and of a round, beside the link. */
+/* Rows: config.h. Of a step, of a round and of the link. */
 #define KEYS_MEASURED_TIMES(X)                                                                     \
     X(plan, step_s, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "s",                      \
       .help = "Measured time of one inner step (atoll probe --step); 0: unknown. With the rates "  \
-              "below, atoll train logs predicted beside measured values.")                         \
+              "below, atoll train logs predicted and measured values.")                            \
     X(plan, encode_ns, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "ns",                  \
       .help = "Time per value of a site to encode and store a contribution (atoll probe --step).") \
     X(plan, apply_ns, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "ns",                   \
@@ -80,8 +80,9 @@ CHOICES_MEASURED(CONFIG_ENUM)
       .help = "Formula that carries the measured times to other numbers of ranks: ring, halving "  \
               "and doubling, or tree.")                                                            \
     X(plan, overlap, REAL, .fallback = "100", .min = 0, .max = 100, .unit = "%",                   \
-      .help = "Share of its speed at which a sum over the ranks goes on under the backward pass "  \
-              "(atoll probe --ranks): 100 on a GPU, less where ranks and sums share cores.")       \
+      .help =                                                                                      \
+          "Share of its speed at which a sum over the ranks proceeds during the backward pass "    \
+          "(atoll probe --ranks): 100 on a GPU, less where ranks and sums share cores.")           \
     X(plan, products_tflops, LIST, .fallback = "", .unit = "TFLOP/s",                              \
       .help = "Measured rates of a rank's products: qkv, proj, mlp, logits (atoll probe "          \
               "--ranks). The highest is the peak that shares are of.")                             \

@@ -4,7 +4,7 @@
 /* An odd stride does not run in step with the rows of a matrix. */
 static size_t stride_of(size_t elements)
 {
-    return elements <= GAUGE_SAMPLE ? 1 : ((elements + GAUGE_SAMPLE - 1) / GAUGE_SAMPLE) | 1;
+    return elements <= METRICS_SAMPLE ? 1 : ((elements + METRICS_SAMPLE - 1) / METRICS_SAMPLE) | 1;
 }
 
 static size_t count_of(size_t elements)
@@ -31,12 +31,12 @@ void metrics_own(struct outer_metrics_state *g, uint64_t round, const float *z,
     for (size_t i = 0; i < g->count; i++)
         g->own[i] = z[i] - residual[i * g->stride];
     g->own_round = round + 1;
-    g->own_behind = NAN;
+    g->own_residual_ratio = NAN;
 }
 
-void metrics_behind(struct outer_metrics_state *g, double behind)
+void metrics_residual_ratio(struct outer_metrics_state *g, double residual_ratio)
 {
-    g->own_behind = behind;
+    g->own_residual_ratio = residual_ratio;
 }
 
 /* Every stride-th value of each. */
@@ -69,14 +69,14 @@ void metrics_round(struct outer_metrics_state *g, uint64_t round, const float *m
                                         .transverse = sqrt(fmax(0, buf2 / mean2 - c * c)),
                                         .rho = NAN,
                                         .agreement = NAN,
-                                        .behind = NAN};
+                                        .residual_ratio = NAN};
     if (isnan(c)) /* fmax takes the other one */
         g->reading.transverse = NAN;
     if (round && g->last_round == round) /* of the round before, + 1 */
         g->reading.rho = samples_cosine(g, mean, mean2, g->last);
     if (g->own_round == round + 1) {
         g->reading.agreement = samples_cosine(g, mean, mean2, g->own);
-        g->reading.behind = g->own_behind;
+        g->reading.residual_ratio = g->own_residual_ratio;
     }
     for (size_t i = 0; i < n; i++)
         g->last[i] = mean[i];

@@ -78,8 +78,9 @@ static void metrics(struct jsonl *r, const struct outer_metrics *g)
     const struct {
         const char *key;
         double value;
-    } values[] = {{"gain", g->gain}, {"aligned", g->aligned},     {"transverse", g->transverse},
-                  {"rho", g->rho},   {"agreement", g->agreement}, {"residual_ratio", g->behind}};
+    } values[] = {
+        {"gain", g->gain}, {"aligned", g->aligned},     {"transverse", g->transverse},
+        {"rho", g->rho},   {"agreement", g->agreement}, {"residual_ratio", g->residual_ratio}};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         jsonl_real(r, values[i].key, values[i].value);
 }

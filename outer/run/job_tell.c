@@ -303,7 +303,7 @@ void job_tell_round(void *self, const struct exchange_round *r)
               (long long)r->step, r->fragment, (unsigned long long)r->round, r->included, r->sites,
               r->replayed, r->seconds, 1e-3 * fmax(0, r->flight_ms - r->exposed_ms),
               (unsigned long long)moved.up, (unsigned long long)moved.down, r->metrics.gain,
-              r->metrics.rho, r->metrics.agreement, r->metrics.behind);
+              r->metrics.rho, r->metrics.agreement, r->metrics.residual_ratio);
 }
 
 void job_tell_event(struct job *j, const char *text)

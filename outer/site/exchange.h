@@ -145,7 +145,7 @@ enum err exchange_update(struct exchange *s, struct exchange_now *n) MUST;
  * that ends or is applied there, quorum mode? On every rank alike. */
 bool exchange_due(const struct exchange *s, int64_t step);
 /* After a step. Stopped while waiting: the step is checkpointed, ERR_STOPPED. In quorum mode it may
- * move n->step forward, as above. */
+ * move n->step forward, like exchange_start. */
 enum err exchange_step(struct exchange *s, struct exchange_now *n) MUST;
 /* A checkpoint is about to be written. Stores the contributions of its earlier steps, which could
  * not be recomputed from it, and its marks (site_marks.h). All ranks call. */

@@ -410,7 +410,8 @@ static enum err contribution_form(struct site_slot *l, const struct formation *f
     TRY(codec_squares(work, &left, f.residual, NULL, n));
     TRY(dev_sync(s->replica->dev));
     residual_hold(l, fragment);
-    metrics_behind(&s->own.metrics[fragment], sqrt(left / delta)); /* NaN when nothing moved */
+    metrics_residual_ratio(&s->own.metrics[fragment],
+                           sqrt(left / delta)); /* NaN when nothing moved */
     l->box = (struct site_box){.fragment = fragment,
                                .round = state->round,
                                .made = {.codec = c->kind,

@@ -46,7 +46,8 @@ CONFIG_CHOICES_DECLARE(link_jitter, LINK_JITTER)
     X(link, rate_mbit, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "Mbit/s",              \
       .help = "Rate of IP packets, headers included; 0: no limit.")                                \
     X(link, later_s, REAL, .fallback = "0", .min = 0, .max = 1e7, .unit = "s",                     \
-      .help = "From so many seconds after the start on the rate is later_rate_mbit; 0: it stays.") \
+      .help = "From this number of seconds after the start on the rate is later_rate_mbit; 0: it " \
+              "stays.")                                                                            \
     X(link, later_rate_mbit, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "Mbit/s",        \
       .help = "The rate from later_s on; needs both rates.")                                       \
     X(link, burst_bytes, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "bytes",              \

@@ -13,8 +13,8 @@ FAILED = Figure("failed", ADD, "sessions that failed")
 HEAD = """# Reliability
 
 What was tried to break a run, how often, and what came of it: each figure with the command that makes it, and the goal for a
-release beside the figure reached. This page is made by `deploy/reliability.sh --page` from `tests/reliability/results.csv`; a
-test holds it equal to that file. Figures count from the session behind the last one that found something, and the commits are
+release next to the figure reached. This page is made by `deploy/reliability.sh --page` from `tests/reliability/results.csv`; a
+test holds it equal to that file. Figures count from the session after the last one that found something, and the commits are
 named. What was not run says so. The suite runs small parts of most campaigns; its figures are not in here.
 """
 

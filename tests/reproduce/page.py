@@ -125,7 +125,7 @@ def tables(row, measures, where, floors=None, guards=None):
     """Markdown: claims, then acceptances."""
     results = judged(row, measures, floors=floors, guards=guards)
     accepted = counted(results)
-    lines = ["| paper's claim | ours here (mean +- sd, n) | reference beside | accepted | commit, machine, minutes |",
+    lines = ["| paper's claim | ours here (mean +- sd, n) | reference | accepted | commit, machine, minutes |",
              "|---|---|---|---|---|"]
     for i, (claim, ours, reference) in enumerate(row.claims):
         here = claim.get("here", True)

@@ -168,7 +168,7 @@ def wrapped(text):
 
     def flush():
         if any(len(line) > COLUMNS for line in paragraph):
-            mark = re.match(r"\s*(?:[-*]|\d+\.)?\s*", paragraph[0]).group()
+            mark = re.match(r"\s*(?:(?:[-*]|\d+\.)\s+)?", paragraph[0]).group()  # not of **bold**
             joined = " ".join(line.strip() for line in [paragraph[0][len(mark):]] + paragraph[1:])
             kept = re.sub(r"`[^`]*`|\[[^\]]*\]\([^)]*\)", lambda m: m.group().replace(" ", "\0"), joined)
             paragraph[:] = [line.replace("\0", " ") for line in textwrap.wrap(

@@ -54,7 +54,7 @@ static void first_round(void **state)
     near(r.gain, 1.9, 1e-12); /* from rest: lr * (1 + mu) */
     near(r.aligned, 0, 0);
     near(r.transverse, 0, 0);
-    assert_true(isnan(r.rho) && isnan(r.agreement) && isnan(r.behind));
+    assert_true(isnan(r.rho) && isnan(r.agreement) && isnan(r.residual_ratio));
     assert_true(isnan(metrics_read(&g, 1).gain)); /* of another round nothing is known */
     memset(mean, 0, sizeof mean);
     metrics_round(&g, 1, mean, momentum, 0.9);
@@ -81,7 +81,7 @@ static void definitions(void **state)
         own[i] = z[i] - residual[i];
     }
     metrics_own(&g, 5, z, residual);
-    metrics_behind(&g, 0.25);
+    metrics_residual_ratio(&g, 0.25);
     metrics_round(&g, 5, mean, momentum, 0.9);
     struct outer_metrics r = metrics_read(&g, 5);
     double d2 = dot(mean, mean, n), c = dot(momentum, mean, n) / d2, across = 0;
@@ -92,10 +92,10 @@ static void definitions(void **state)
     near(r.transverse, sqrt(across / d2), 1e-6);
     near(r.rho, dot(mean, before, n) / sqrt(d2 * dot(before, before, n)), 1e-9);
     near(r.agreement, dot(mean, own, n) / sqrt(d2 * dot(own, own, n)), 1e-9);
-    near(r.behind, 0.25, 0);
+    near(r.residual_ratio, 0.25, 0);
     metrics_round(&g, 7, mean, momentum, NAN); /* round 6 came as a snapshot; no momentum applied */
     r = metrics_read(&g, 7);
-    assert_true(isnan(r.rho) && isnan(r.agreement) && isnan(r.behind) && isnan(r.gain));
+    assert_true(isnan(r.rho) && isnan(r.agreement) && isnan(r.residual_ratio) && isnan(r.gain));
     near(r.aligned, c, 1e-9);
 }
 
@@ -106,7 +106,7 @@ static void samples(void **state)
     struct outer_metrics_state g;
     size_t used = arena.used_bytes;
     assert_int_equal(metrics_open(&g, LARGE, &arena), ERR_OK);
-    assert_true(g.count <= GAUGE_SAMPLE && metrics_bytes(LARGE) <= 512 << 10);
+    assert_true(g.count <= METRICS_SAMPLE && metrics_bytes(LARGE) <= 512 << 10);
     assert_true(arena.used_bytes - used <= metrics_bytes(LARGE) + 128);
     draw(mean, 7, LARGE);
     for (size_t i = 0; i < LARGE; i++) {
