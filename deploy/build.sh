@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Configures and builds into build/ (or $ATOLL_BUILD), quietly: the whole output is in BUILD/build.log.
 #   deploy/build.sh [target...]
 # The GPU module is built, for this machine's GPUs, where there are an NVIDIA driver and nvcc (PATH, $CUDA_HOME, cuda/ of

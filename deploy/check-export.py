@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Does transformers compute what atoll computes? Compares the logits for random ids of several lengths.
 
     atoll export --config run.yaml --run.dir run/a --out hf

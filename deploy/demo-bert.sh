@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # An encoder at two sites, from text to classes. run-demo.sh --model bert calls it:
 #   deploy/demo-bert.sh PROGRAM TASKS OUT [--steps N] [--labels N] [--tune-steps N]
 # TASKS: made by prepare-tasks.sh. 1. Two sites train a small ModernBERT on masked glosses, without labels. 2. Both fine-tune on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What demo-bert.sh and demo-private.sh share. Sourced by a script with the arguments PROGRAM TASKS OUT and options, which has set
 # demo to its name, and the defaults of --labels, --steps, --tune-steps and --epsilon (empty: not an option of it) in labels, steps,
 # tune and epsilon. Then the working directory is OUT, which is empty.

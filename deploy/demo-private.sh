@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Three data sites that must not share their data. run-demo.sh --private calls it:
 #   deploy/demo-private.sh PROGRAM TASKS OUT [--epsilon E] [--tune-steps N] [--labels N] [--steps N]
 # TASKS: made by prepare-tasks.sh. 1. A small encoder learns masked text that counts as public, without privacy. 2. Three sites

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # FineWeb as GPT-2 tokens, ready to train on: one held-out shard and N for training, of 100 M tokens (200 MB) each.
 #   deploy/fetch-shards.sh FOLDER [N]      default 1; 103 are the 10 G tokens of the GPT-2 124M that llm.c reproduces
 # From huggingface.co/datasets/kjj0/fineweb10B-gpt2 or $SHARDS_URL; what is there already is not fetched again. Needs curl.
@@ -11,7 +12,7 @@ fail() {
     exit "$2"
 }
 case ${1:-} in
--h | --help) sed -n '2,5s/^# *//p' "$0"; exit 0 ;;
+-h | --help) sed -n '3,6s/^# *//p' "$0"; exit 0 ;;
 "" | -*) fail "name a folder; see --help" 4 ;;
 esac
 folder=$1 count=${2:-1}

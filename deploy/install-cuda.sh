@@ -1,10 +1,11 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # CUDA's compiler and libraries (nvcc, cuBLASLt, NCCL, cuDNN; 2.3 GB) in one folder, out of NVIDIA's wheels on PyPI: without
 # root, without NVIDIA's package repository. The driver is not part of it: CUDA 13 wants 580 or newer (nvidia-smi shows it).
 #   deploy/install-cuda.sh [FOLDER]        default: cuda/ in the repository, where deploy/build.sh finds it
 # Needs python3 with pip (or venv, from which it takes pip), and the network. Whoever has a toolkit needs none of this.
 set -eu
-case ${1:-} in -h | --help) sed -n '2,5s/^# *//p' "$0"; exit 0 ;; esac
+case ${1:-} in -h | --help) sed -n '3,6s/^# *//p' "$0"; exit 0 ;; esac
 folder=${1:-$(cd "$(dirname "$0")/.." && pwd)/cuda}
 packages="nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96
 nvidia-cuda-cccl==13.0.85 nvidia-cublas==13.1.0.3 nvidia-nccl-cu13==2.28.9 nvidia-cudnn-cu13==9.19.0.56

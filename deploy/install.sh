@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages (12 or 13) that building and testing Atoll needs, and only those that are missing.
 #   deploy/install.sh [more packages]
 # Needs root or sudo, and the network, only if something is missing. Other systems: install the equivalents by hand.

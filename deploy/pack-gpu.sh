@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Packs what tests/gpu.sh needs on a bare CUDA image without a registry: stripped programs, and the libraries that such an image
 # lacks (oneDNN, gRPC, YAML ..). One archive of some 26 MB. Needs nvcc, no GPU.
 #   deploy/pack-gpu.sh [--arch LIST] [--to FILE]
@@ -16,7 +17,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --arch) arch=$2; shift 2 ;;
     --to) to=$2; shift 2 ;;
-    -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 0 ;;
+    -h | --help) sed -n '3,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 0 ;;
     *) echo "usage: deploy/pack-gpu.sh [--arch LIST] [--to FILE]" >&2; exit 4 ;;
     esac
 done

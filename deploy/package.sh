@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Packages of this checkout, into build/dist:
 #   deploy/package.sh wheel      atoll_train-VERSION-py3-none-manylinux_*.whl, with libatoll, the program and the libraries that they
 #                                need, and the source distribution. On Debian 12, for systems with glibc 2.36 or newer
@@ -6,7 +7,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 [ "${1:-}" = wheel ] && [ $# = 1 ] || {
-    sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,7s/^# \{0,1\}//p' "$0" >&2
     exit 4
 }
 tools=$PWD/build/packaging

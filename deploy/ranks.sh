@@ -1,11 +1,12 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The ranks of one machine, one for each GPU, where there is neither mpirun nor Slurm nor torchrun:
 #   deploy/ranks.sh 8 atoll train --config run.yaml --site.name a
 # On several machines the same on each, with NODES, NODE (0, 1, ..) and, machine 0's, MASTER_ADDR and MASTER_PORT.
 # Ctrl-C, SIGTERM and SIGUSR1 make all ranks finish their step, store and leave with 75. When a rank is lost the others follow.
 set -u
 case ${1:-} in
-"" | *[!0-9]*) sed -n '2,5s/^# *//p' "$0" >&2; exit 4 ;;
+"" | *[!0-9]*) sed -n '3,6s/^# *//p' "$0" >&2; exit 4 ;;
 esac
 count=$1
 shift

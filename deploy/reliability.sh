@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What was tried to break a run, and how often: fault schedules, storage operations that fail, deliberate bugs, kills of real
 # processes, fuzzing, refusals, the suite.
 #   deploy/reliability.sh NAME ... | --all      runs campaigns (tests/reliability), adds their figures to results.csv there
@@ -16,7 +17,7 @@ only=no
 for argument in "$@"; do
     case $argument in
     -h | --help)
-        sed -n '2,9s/^# \{0,1\}//p' "$0"
+        sed -n '3,10s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     --list | --page | --check-page | --build | --build=*) only=yes ;;

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Renews the certificate of a process on a machine that does not have the authority's key: the next key is made here and stays here.
 #   deploy/renew.sh NAME DIR COMMAND...     DIR holds ca.pem, NAME.pem and NAME.key
 # COMMAND reads a request on standard input and prints the answer of `atoll cert sign -`, for example: ssh -T atoll-sign@authority
@@ -6,7 +7,7 @@
 # Exit code 0: a new certificate is in place, and running processes use it. Otherwise the present one stays; run it again.
 set -eu
 case ${1:---help} in -h | --help)
-    sed -n '2,6s/^# \{0,1\}//p' "$0"
+    sed -n '3,7s/^# \{0,1\}//p' "$0"
     exit 0
     ;;
 esac

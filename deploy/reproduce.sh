@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Published methods, run again: claims of the paper, what is measured here, an independent reference.
 #   deploy/reproduce.sh NAME ... | --all       runs rows of tests/reproduce, prints their tables, appends to its results.csv
 #   deploy/reproduce.sh --quick [NAME ...|--all]   small runs without downloads, under a minute each; quality is not judged
@@ -22,7 +23,7 @@ only=no built=no
 for argument in "$@"; do
     case $argument in
     -h | --help)
-        sed -n '2,14s/^# \{0,1\}//p' "$0"
+        sed -n '3,15s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     --list | --page | --check-page) only=yes ;;

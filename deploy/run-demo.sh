@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The whole way on a fresh Debian 12 or 13: installs what is missing, builds, prepares real English text, trains at two sites.
 #   deploy/run-demo.sh [--text FILE] [options of `atoll demo`, such as --dir DIR or --steps N]
 #   deploy/run-demo.sh --private [--dir DIR] [options of deploy/demo-private.sh, such as --epsilon E]: three sites that must not share
@@ -31,7 +32,7 @@ while [ "$count" -gt 0 ]; do # the others stay, in order
         count=$((count - 1))
         ;;
     -h | --help)
-        sed -n '2,6s/^# *//p' "$0"
+        sed -n '3,7s/^# *//p' "$0"
         exit 0
         ;;
     *) set -- "$@" "$argument" ;;

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Everything on a fresh Debian 12 or 13: installs what is missing, builds, runs all tests. The last lines are ctest's summary.
 #   deploy/run-tests.sh [ARGUMENT...]       arguments go to ctest: -R kill runs the tests whose names have "kill" in them
 # The build folder is build/, or $ATOLL_BUILD. A warning of the compiler ends the build; with ATOLL_WERROR=OFF it does not.
@@ -6,7 +7,7 @@
 set -eu
 for argument in "$@"; do
     case $argument in -h | --help)
-        sed -n '2,5s/^# \{0,1\}//p' "$0"
+        sed -n '3,6s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     esac

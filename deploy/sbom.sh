@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A software bill of materials of the program: CycloneDX 1.5 as JSON on standard output, made from what the binary links.
 #   deploy/sbom.sh [BINARY]        default: build/bin/atoll
 # Each library: its file, SHA-256, and, where dpkg or rpm knows the file, package and version (purl). Modules that the program

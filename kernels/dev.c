@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opens a device by name and forwards memory and sync; callers call ops through dev->ops. */
 #include "kernels/dev.h"
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DEV_H
 #define DEV_H
 /* The device interface: memory, one stream of work, and one list of ops that the CPU and the GPU

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loads the GPU modules (shared objects) and passes them the error functions of the program. Always
  * built: a module may exist on one machine and not on another.
  */

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Everything that needs a GPU, in one command with a budget of time. Stages run in the order of their worth, so that a machine
 # that is lent for ten minutes answers the important questions first. A stage that lacks something is skipped by name and reason.
 #   tests/gpu.sh [--pack FILE | --built] [--out FOLDER] [--csv FILE] [--budget SECONDS] [--stages LIST]
@@ -55,7 +56,7 @@ while [ $# -gt 0 ]; do
     --arch) arch=$2; shift 2 ;;
     --debs) debs=$(cd "$2" 2>/dev/null && pwd) || bad "--debs $2: no such folder"; shift 2 ;;
     --built) built=yes; shift ;;
-    -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 0 ;;
+    -h | --help) sed -n '3,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 0 ;;
     *) usage ;;
     esac
 done

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the CSV files of measured results share: which commit and machine, and lines that are added whole or not at all."""
 import csv
 import errno

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The wheel in a bare Debian without a compiler: two sites of tests/python/plain.py and an aggregator, from the wheel alone. Not in the
 # suite: it needs root, mmdebstrap and the network.
 #   tests/wheel.sh WHEEL [RELEASE...]      releases: 12 13; WHEEL: what deploy/package.sh wheel made

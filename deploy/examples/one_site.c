@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One datacenter, from text to loss: what `atoll train` does without a run, in the order in which
  * it happens. Read it from main() on, with the headers beside it; it takes about an hour.
  *

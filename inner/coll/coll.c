@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chooses the collectives, by launcher and device. */
 #include "inner/coll/coll_nccl.h"
 #include "inner/coll/launch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef COLL_H
 #define COLL_H
 /* Collectives inside one site: self (one rank), mpi (CPU ranks), nccl (GPUs). Every rank calls in

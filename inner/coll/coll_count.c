@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counts the payload bytes that this rank sends: operations in front of the backend's. With W
  * ranks, and B bytes of the operation:
  *     all_reduce               2 (W - 1) / W B, a reduce-scatter and an all-gather

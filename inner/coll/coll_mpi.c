@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CPU ranks over MPI, on one host or many; the only file that includes mpi.h. MPI's own error
  * handler stays: a failed call ends the job, which is what a site does when it loses a rank.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GPUs over NCCL: one process for each GPU; the only file that includes nccl.h. Collectives in
  * stream order run on the legacy default stream, which CUDA orders behind all work submitted to the
  * device's stream before and in front of all work submitted afterwards. Asynchronous sums run on a

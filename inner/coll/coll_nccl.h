@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef COLL_NCCL_H
 #define COLL_NCCL_H
 /* Interface between the program and libatoll_nccl.so. The module opens a communicator for one GPU

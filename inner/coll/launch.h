@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LAUNCH_H
 #define LAUNCH_H
 /* The launcher's environment: the number of ranks of this site, the rank of this process, the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef REDUCE_H
 #define REDUCE_H
 /* Gradient buckets. The slab of gradients becomes final from its end to its beginning while the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients are summed as bf16 copies: half the bytes cross the network. */
 #include "inner/coll/reduce.h"
 

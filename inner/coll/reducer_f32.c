@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients are summed as they are. */
 #include "inner/coll/reduce.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/coll/squeeze.h"
 #include "kernels/base/mutant.h"
 

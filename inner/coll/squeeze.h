@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SQUEEZE_H
 #define SQUEEZE_H
 /* The mean of a slab over the ranks of a site in one bit for each value, with error feedback on

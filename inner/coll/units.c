@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/coll/units.h"
 
 /* Where a unit is cut that would best be cut at element `even`, which lies in piece p. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef COLL_UNITS_H
 #define COLL_UNITS_H
 /* Who holds which part of a slab (train.zero_stage). A unit is a contiguous range of the table of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frames of one size in both directions: a heartbeat, a regular close, or an end with an error.
  * Rank 0 forwards an end to the other ranks. Only the thread reads; it is joined before a close. */
 #include "inner/coll/watch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef WATCH_H
 #define WATCH_H
 /* Rendezvous of a site's GPU ranks, and detection of a lost one. NCCL does not report a killed rank

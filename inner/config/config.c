@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The mechanism behind config.h: entries (defaults, file, command line) are looked up in the key
  * tables, given their type, checked and stored. How a file is read: config_yaml.c. Which keys
  * exist: keys.h of inner and outer.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CONFIG_H
 #define CONFIG_H
 /* One mechanism for all settings: tables of keys (section, name, type, default, range, unit, help),

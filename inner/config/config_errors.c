@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The errors of a configuration, all of them at once, and the entries of a file. */
 #include <stdarg.h>
 #include <stdio.h>

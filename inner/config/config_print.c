@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Settings as text: resolved YAML, the canonical text that sites compare, and the reference page.
  * The text of a value reads back to the same value, and equal values have equal texts.
  */

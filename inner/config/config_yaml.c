@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libyaml's events, walked by a small recursive reader: document -> section -> key -> value. After
  * an error the offending node is skipped and reading goes on, so that one run shows all mistakes of
  * a file.

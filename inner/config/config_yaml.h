@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CONFIG_YAML_H
 #define CONFIG_YAML_H
 /* The shape of a configuration file: a mapping of sections, each a mapping of keys to a scalar or a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef JSON_H
 #define JSON_H
 /* JSON texts as a tree in an arena: headers of safetensors, config.json, lines of JSON. Jansson

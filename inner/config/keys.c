@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of one datacenter's settings and the rules that need more than one key. */
 #include "inner/config/keys.h"
 #include <math.h>

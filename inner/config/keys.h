@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef KEYS_H
 #define KEYS_H
 /* The settings of one datacenter. `pinned` keys must be equal at every site of a run. */

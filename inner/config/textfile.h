@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TEXTFILE_H
 #define TEXTFILE_H
 /* The text files that people give: settings, JSON, JSON lines, TSV, CSV, plain text. Other programs

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef BATCH_H
 #define BATCH_H
 /* What one forward pass reads: sequences packed one behind the other, no padding anywhere. Host

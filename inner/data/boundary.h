@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef BOUNDARY_H
 #define BOUNDARY_H
 /* Where a long text may be cut: at a place where a tokenizer makes the same words of the two parts

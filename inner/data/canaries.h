@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CANARIES_H
 #define CANARIES_H
 /* Canaries for an audit of differential privacy (2305.08846): random examples, each of which is put

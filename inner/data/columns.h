@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef COLUMNS_H
 #define COLUMNS_H
 /* Records of a CSV file (csv.h) whose first record names its columns; four of them mean something

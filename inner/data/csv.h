@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CSV_H
 #define CSV_H
 /* Comma-separated values, RFC 4180, as Python's csv and pandas read them: a field in quotes may

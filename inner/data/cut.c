@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where a text is cut into blocks, and which of them are held out. */
 #include "inner/data/boundary.h"
 #include "inner/data/text_own.h"

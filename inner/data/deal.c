@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/data/deal.h"
 #include <stdlib.h>
 #include "kernels/base/mutant.h"

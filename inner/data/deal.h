@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DEAL_H
 #define DEAL_H
 /* Which rank gets which example of a step, by length, so that the ranks have as many tokens. Pure:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/data/indexed.h"
 #include <string.h>
 #include "kernels/base/bytes.h"

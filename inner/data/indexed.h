@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef INDEXED_H
 #define INDEXED_H
 /* Megatron-LM's indexed data set, version 1: NAME.bin holds token ids without a header, NAME.idx

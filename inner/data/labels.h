@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LABELS_H
 #define LABELS_H
 /* Labelled documents. NAME.labels beside NAME.bin and NAME.idx (indexed.h) has the class of each

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The order of examples is a format-preserving permutation: a Feistel network over the smallest
  * even number of bits that holds every window, walked until it lands inside (Black & Rogaway 2002,
  * "Ciphers with arbitrary finite domains"). Its round function is the counter-based generator,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LOADER_H
 #define LOADER_H
 /* The order of the examples of a set of token shards; an objective (objective.h) cuts the text into

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/data/loader_text.h"
 #include <stdlib.h>
 #include <string.h>

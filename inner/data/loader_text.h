@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LOADER_TEXT_H
 #define LOADER_TEXT_H
 /* What a loader's text is, short enough for a checkpoint: the order of the examples follows from

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/data/lot.h"
 
 static double lot_rate(const struct lot_sizes *s)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LOT_H
 #define LOT_H
 /* The lot of a step of a private site (Abadi et al. 2016): which units (units.h) it holds, and

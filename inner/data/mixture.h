@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MIXTURE_H
 #define MIXTURE_H
 /* A mixture of sources (data.weights): which source each place of a site's endless order draws

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MLM_H
 #define MLM_H
 /* The masked objective's own: how the text is cut into examples (mlm.c) and how an example is

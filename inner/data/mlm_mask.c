@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Masks of one sequence. Of the chosen ids 80 % become [MASK], 10 % a random id, 10 % stay (Devlin
  * et al. 2019); the rest of the sequence has no target.
  */

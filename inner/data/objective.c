@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/data/objective.h"
 #include "inner/data/deal.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OBJECTIVE_H
 #define OBJECTIVE_H
 /* Objectives (struct objective: loader.h): what the text becomes in a batch, and what in it has a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Causal windows (GPT): S + 1 consecutive ids of one shard, S inputs, each with its successor as
  * target. Windows start at multiples of S, so neighbours share one id and every id but the last few
  * of a shard is trained on.

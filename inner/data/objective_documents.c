@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Causal windows that keep within one document, for units of privacy: a document of n ids has
  * windows at multiples of S while an id and its successor are left, so the last one is shorter, and
  * every id but the first of each document is a target. A document of one id has no window.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Labelled documents (fine-tuning): [CLS] text [SEP], or [CLS] text [SEP] text_b [SEP]; the target
  * is the class of the sequence. A set of shards with a name is a task of its own, by its place
  * among the names of data.train.

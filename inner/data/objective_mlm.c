@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Masked text (BERT, ALBERT, ModernBERT): [CLS] A [SEP] (B [SEP]), some ids hidden, which are the
  * targets; with data.pairs whether B follows A is the sequence's.
  */

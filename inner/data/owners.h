@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OWNERS_H
 #define OWNERS_H
 /* Whose text a document is: a patient, an account. NAME.owners beside NAME.bin and NAME.idx

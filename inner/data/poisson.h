@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef POISSON_H
 #define POISSON_H
 /* Poisson sampling, as the accountant of privacy has it: each record is in the batch of a step with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ids into the files of token shards. */
 #include <stdio.h>
 #include <string.h>

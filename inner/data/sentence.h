@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SENTENCE_H
 #define SENTENCE_H
 /* Text -> sentences. A sentence ends at a line's end, and behind [.!?] where white space and then

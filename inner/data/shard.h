@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SHARD_H
 #define SHARD_H
 /* Token shards (*.bin), read as they are through a memory mapping, of two kinds. llm.c's: magic

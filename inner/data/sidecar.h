@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SIDECAR_H
 #define SIDECAR_H
 /* DIR/data.json: what `atoll data` knows about the shards in DIR and training has to know: which

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 #include <sys/stat.h>
 #include "inner/data/source_own.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SOURCE_H
 #define SOURCE_H
 /* A file that `atoll data` reads: plain text, one field of JSON lines, one column of CSV, each also

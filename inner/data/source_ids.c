@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Token ids that another program made. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SOURCE_OWN_H
 #define SOURCE_OWN_H
 /* What the files of `source` share. */

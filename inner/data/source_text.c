@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text of three kinds: plain, JSON lines, CSV. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TEXT_H
 #define TEXT_H
 /* Text or token ids -> llm.c token shards (shard.h) or indexed data sets (indexed.h), cut into a

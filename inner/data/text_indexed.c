@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Documents of ids, sentence by sentence, into Megatron's indexed data sets. */
 #include "inner/data/text_own.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Labelled lines -> shards of ids with labels: what `labels` does with the tokenizer of `text`. */
 #include <string.h>
 #include "inner/data/text_own.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TEXT_OWN_H
 #define TEXT_OWN_H
 /* What the files of `text` share. */

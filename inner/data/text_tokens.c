@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text to ids, on all threads: blocks are encoded in groups and put into the shard in their order.
  */
 #include <omp.h>

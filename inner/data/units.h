@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef UNITS_H
 #define UNITS_H
 /* The records of a private site: which windows of a loader belong to one unit, so that sampling and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef UNPACK_H
 #define UNPACK_H
 /* Compressed files: gzip (several members too) and zstd (several frames too). Only unpack.c

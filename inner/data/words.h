@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef WORDS_H
 #define WORDS_H
 /* Which ids continue a word and which start one, from the pieces of text in the tokenizer's file

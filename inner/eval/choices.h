@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CHOICES_H
 #define CHOICES_H
 /* A multiple-choice task: questions of a file as token ids, each a context and choices that may

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/eval/choose.h"
 #include <string.h>
 

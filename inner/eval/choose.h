@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CHOOSE_H
 #define CHOOSE_H
 /* Which choice of a multiple-choice question a causal model picks: the one whose ids have the

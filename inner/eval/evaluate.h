@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef EVALUATE_H
 #define EVALUATE_H
 /* Losses and predictions of a model over held-out windows, in micro-batches as large as its batch.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FIGURES_H
 #define FIGURES_H
 /* Named numbers of a step or of an evaluation, in the order in which records list them. Methods,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SAMPLE_H
 #define SAMPLE_H
 /* Text from a model: one id at a time, drawn from the model's distribution given the last `context`

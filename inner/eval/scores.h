@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SCORES_H
 #define SCORES_H
 /* Accuracy, F1 and Matthews' correlation of predicted classes, as scikit-learn computes them

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/io/checkpoint.h"
 #include <pthread.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CHECKPOINT_H
 #define CHECKPOINT_H
 /* Durable checkpoints of one process's memory: named parts (slabs, residuals, counters), each a run

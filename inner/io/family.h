@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FAMILY_H
 #define FAMILY_H
 /* One family of Hugging Face's models: the names of its tensors, the fields of its config.json and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ALBERT (Lan et al. 2020, 1909.11942): one layer's tensors for all layers, a narrow embedding. */
 #include "inner/io/family.h"
 

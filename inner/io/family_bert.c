@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* BERT (Devlin et al. 2019, 1810.04805): q, k and v are tensors of their own, nothing is
  * transposed. */
 #include "inner/io/family.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GPT-2 (Radford et al. 2019). Its Conv1D stores (in, out): four weights of a layer are transposed,
  * the square one too. */
 #include "inner/io/family.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Llama (Touvron et al. 2023) and Mistral without its window: q, k, v, and gate, up are tensors of
  * their own. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ModernBERT (Warner et al. 2024, 2412.13663): rotary positions, GeGLU, local attention in most
  * layers, the first norm behind the embeddings. */
 #include "inner/io/family.h"

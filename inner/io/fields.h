@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FIELDS_H
 #define FIELDS_H
 /* The fields of one config.json, flat, and the settings that a family derives from them. */

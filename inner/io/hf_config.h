@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HF_CONFIG_H
 #define HF_CONFIG_H
 /* The config.json of a Hugging Face model, read by allow-list: every field is either the value of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What several families ask of a model, and read of its file. */
 #include "inner/io/family.h"
 #include <string.h>

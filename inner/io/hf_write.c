@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Settings to config.json, by the tables that read it. */
 #include <string.h>
 #include "inner/io/hf_config.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/io/names.h"
 #include <math.h>
 #include <stdio.h>

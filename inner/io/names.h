@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef NAMES_H
 #define NAMES_H
 /* Our slab as a model of Hugging Face (model.safetensors and config.json that transformers loads),

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef NAMES_OWN_H
 #define NAMES_OWN_H
 /* Where a tensor of Hugging Face lies in our slabs: shared by names.c (models) and portable.c

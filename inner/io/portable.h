@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PORTABLE_H
 #define PORTABLE_H
 /* A checkpoint (checkpoint.h) as safetensors, and back with the same bytes:

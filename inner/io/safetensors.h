@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SAFETENSORS_H
 #define SAFETENSORS_H
 /* safetensors files: writer and strict reader. Layout (little-endian): uint64 N, N bytes of JSON,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/methods/growth.h"
 #include "inner/model/depth.h"
 

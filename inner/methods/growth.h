@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef GROWTH_H
 #define GROWTH_H
 /* Models whose depth varies in training (inner/model/depth.h): the layers that a stage adds begin

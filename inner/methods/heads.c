@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The heads of multiverse learning (model.heads_n; Malkiel & Wolf 2021, 1911.06182): a moving
  * average of each head's loss, and at each evaluation the heads that leave. A head that leaves gets
  * weights and moments of 0, by which every reader of the parameters knows it. All ranks have the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEADS_H
 #define HEADS_H
 /* The heads of multiverse learning (model.heads_n): averages of their losses, and which heads

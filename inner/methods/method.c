@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a row of methods.c does at a place where it has nothing to do. */
 #include "inner/methods/method.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TRAINING_METHOD_H
 #define TRAINING_METHOD_H
 /* Interface of a training method: a row of methods.c, and a file of this folder.

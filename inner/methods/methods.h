@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef METHODS_H
 #define METHODS_H
 /* What training methods do between the passes of the loop: they copy layers, drop heads, keep

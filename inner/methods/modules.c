@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Modules of layers on the ranks of a site (pipeline.h): the order of their passes in a step. */
 #include "inner/methods/pipeline.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Modules of the layers: which are here, their boundaries between ranks, their passes. */
 #include "inner/methods/pipeline.h"
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PIPELINE_H
 #define PIPELINE_H
 /* The modules of a model on the ranks of a site (train.modules = K): contiguous layers, with the

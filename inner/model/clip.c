@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/model/clip_own.h"
 
 /* One row for each way. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CLIP_H
 #define CLIP_H
 /* Gradients clipped record by record (DP-SGD, Abadi et al. 2016, 1607.00133, Algorithm 1): a record

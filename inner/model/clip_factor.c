@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How much of a record the clip leaves. */
 #include <math.h>
 #include "inner/model/clip_own.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Clipping with two passes over a micro-batch instead of one for each record (ghost clipping: Lee &
  * Kifer 2021, 2009.03106; Li et al. 2022, 2110.05679; Bu et al. 2022, 2205.10683).
  *

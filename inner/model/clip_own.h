@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CLIP_OWN_H
 #define CLIP_OWN_H
 /* What the two ways of clipping share. Private to clip*.c. */

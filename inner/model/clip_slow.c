@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The specification of clipping: a forward and a backward pass for each sequence by itself, added
  * up for each record, the norm of the whole slab in double, and the scaled slab added to the sum.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/model/depth.h"
 #include <math.h>
 #include "kernels/base/mutant.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DEPTH_H
 #define DEPTH_H
 /* Which layers run at a step, which learn, and by what their branches are multiplied: a pure

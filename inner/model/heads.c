@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several heads on one pooled row (model.heads_n; Malkiel & Wolf 2021, 1911.06182): the mean of
  * their losses, the orthogonality of their weights, and which are left. inner/methods/heads.c
  * decides which one leaves.

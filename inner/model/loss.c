@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/model/loss.h"
 #include "inner/config/keys.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LOSS_H
 #define LOSS_H
 /* The losses of a model, a row each. A pass adds the sum of each loss, in nats, to an array

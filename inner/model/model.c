@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The transformer around its embedding (embed.c), blocks (model_block.c) and heads (head.c): memory
  * and passes. All arithmetic is in the device's ops.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MODEL_H
 #define MODEL_H
 /* One transformer. GPT-2, Llama, BERT, ALBERT and ModernBERT are settings of its one block, of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one place that lists what training adds to the passes of a model. */
 #include "inner/model/model_own.h"
 

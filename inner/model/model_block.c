@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One block: which op reads what, in which order. Pre norms, GPT-2 (Radford et al. 2019): x +=
  * proj(attention(qkv(norm1(x)))), x += down(gelu(up(norm2(x)))). Llama (Touvron et al. 2023,
  * 2302.13971): rope on q and k, grouped queries that share keys and values, silu(gate) up in place

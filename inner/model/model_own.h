@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MODEL_OWN_H
 #define MODEL_OWN_H
 /* The model's state; one block of the transformer, the embedding before the blocks and the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Passes over parts of the model, from the steps of a whole pass. */
 #include "inner/model/model_parts.h"
 #include "inner/model/model_own.h"

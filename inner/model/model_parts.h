@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MODEL_PARTS_H
 #define MODEL_PARTS_H
 /* Passes over a part of a model: some layers, with the embeddings before the first layer and the

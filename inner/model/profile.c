@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Events between the ops of a step, and the sums of their intervals by class. */
 #include "inner/model/profile.h"
 #include <string.h>

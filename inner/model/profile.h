@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PROFILE_H
 #define PROFILE_H
 /* Device time of a step by class of op: events between the ops, each interval of one class. The

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/model/slab.h"
 
 static void whole_gather(void *self, float *slab, struct dev_range r)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SLAB_H
 #define SLAB_H
 /* The holder of a model's parameters. Code that reads or writes parameters gathers a range of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The standardization loss (Collins, Balle, Shlens 2019, 1903.00925) of the inputs of attention and
  * MLP: over the tokens of a micro-batch each channel is drawn to mean 0 and variance 1, which norms
  * would enforce. It needs no pass of its own: loss and gradient are made where the gradient of that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of tensors of one transformer, from the settings. */
 #include "inner/model/table.h"
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TABLE_H
 #define TABLE_H
 /* The one table of tensors: name, shape, initialisation, group, layer, and the offset into every

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/model/table_file.h"
 #include <string.h>
 #include "inner/config/json.h"

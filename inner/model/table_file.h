@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TABLE_FILE_H
 #define TABLE_FILE_H
 /* The table of a model that Atoll does not have (model.tensors): a JSON file,

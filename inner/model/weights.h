@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MODEL_WEIGHTS_H
 #define MODEL_WEIGHTS_H
 /* The parameters and gradients of a model, and what of them is on this rank: the one place that

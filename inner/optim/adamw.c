@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* AdamW (Loshchilov & Hutter 2019). Formulas: kernels/scalar/opt_adamw.h. */
 #include "inner/optim/method.h"
 

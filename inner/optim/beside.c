@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* AdamW (Loshchilov & Hutter 2019) for embeddings, heads, biases and norms, beside a method that is
  * for the matrices of the layers: beside Muon always, beside LAMB, LANS and MERIT with
  * train.trust_layers = hidden. Both share decay, clip, moments and bias correction; the rate is

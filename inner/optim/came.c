@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CAME (Luo et al. 2023). Formulas: kernels/scalar/opt_came.h. In place of a second moment it keeps
  * two values of each row and of each column, which are its further state. */
 #include "inner/optim/optim.h"

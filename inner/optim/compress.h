@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef COMPRESS_H
 #define COMPRESS_H
 /* Interface of train.compress: in which steps the ranks of a site sum their gradients in full, and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which method of compressed sums a run has, and what the run asks of it. */
 #include "inner/optim/compress.h"
 #include "inner/optim/optim.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the methods of compressed sums share. It knows none of them by name. */
 #include "inner/optim/compress.h"
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* LAMB (You et al. 2020). Formulas: kernels/scalar/opt_lamb.h. A tensor's norms must be known
  * before it may change, so there are two passes. */
 #include "inner/optim/optim.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* LANS (Zheng et al. 2020). Formulas: kernels/scalar/opt_lans.h. A tensor's gradient is divided by
  * its norm, so one more pass in front of LAMB's two makes that norm. */
 #include "inner/optim/optim.h"

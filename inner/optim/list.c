@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one place that lists the methods. */
 #include "inner/optim/optim.h"
 

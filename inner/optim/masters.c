@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Master weights in 16 bits (train.master_weights): the update of Wang et al. 2018 (1812.08011),
  * whose parameters have 6 bits of exponent and 9 of mantissa. The moments stay in f32: of the
  * paper's three sums of an update, this is the last. Random bits are those of (run.seed, step,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranges as matrices: rows, columns, and the memory of passes over them. */
 #include "inner/optim/optim.h"
 

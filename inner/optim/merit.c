@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* MERIT (Luo et al. 2025). Formulas: kernels/scalar/opt_merit.h. The maxima of rows and columns
  * must be known before a tensor may change, so there are two passes. */
 #include "inner/optim/optim.h"

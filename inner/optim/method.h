@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef METHOD_H
 #define METHOD_H
 /* Interface of an inner optimizer: the state that it keeps, and its step as a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for all other tensors. Formulas:
  * kernels/scalar/opt_muon.h. The update of a matrix (rows, columns) is scaled by .2 sqrt(max(rows,
  * columns)), which gives it the root mean square of AdamW's, so that both share one learning rate

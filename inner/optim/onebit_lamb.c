@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1-bit LAMB (Li et al. 2022, 2104.06069). Stage 1, train.freeze of the steps: LAMB, whose ratio c
  * of each part (tensor or projection) is averaged where it is not 1. Stage 2, with v frozen and vf
  * a copy of it at the freeze, s_l = mean over the parts of rms(m) / rms(m_l) at the freeze:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Schedule, shards of the state, clip; the update is the method's. */
 #include "inner/optim/optim.h"
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OPTIM_H
 #define OPTIM_H
 /* The inner optimizer of one rank: its state on the device, global clip, the learning-rate schedule

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which elements of the slabs a rank holds the state of (train.zero_stage): the cut of the table
  * into units, of a unit into the ranks' parts, and this rank's ranges of each part of a tensor. */
 #include "inner/optim/optim.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Quasi-hyperbolic Adam, the step of MT-DAO. Formulas: kernels/scalar/opt_qhadam.h. */
 #include "inner/optim/method.h"
 

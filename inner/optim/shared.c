@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the methods share: the parts of a tensor, the passes of a step. It knows no method by name.
  */
 #include "inner/optim/optim.h"

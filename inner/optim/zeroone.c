@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 0/1 Adam (Lu et al. 2023, 2202.06009), in the form of its published code. Phase 1, train.freeze
  * of the steps: at growing intervals a full sum of the gradients and AdamW; between them
  *

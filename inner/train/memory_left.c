@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/train/memory_left.h"
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MEMORY_LEFT_H
 #define MEMORY_LEFT_H
 /* How much memory this process may still take, and which file says so: the least of what the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef NOISE_H
 #define NOISE_H
 /* The noise of a private step, on a grid: the clipped sum is rounded to whole multiples of `grid`,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PRIVATE_H
 #define PRIVATE_H
 /* What a private site keeps in its directory of checkpoints, and the keys of its steps.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/train/start.h"
 #include <string.h>
 #include "inner/io/checkpoint.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef START_H
 #define START_H
 /* Step 0 of a run from the checkpoint of another one. The models are equal, or differ in their

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inner loop. */
 #include "inner/train/train_parallel.h"
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TRAIN_H
 #define TRAIN_H
 /* The inner loop of one rank: batch, forward and backward, all-reduce, optimizer step, checkpoint,

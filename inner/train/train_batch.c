@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Data parallel: every rank has all layers and its share of the batch, and the gradients are summed
  * over the ranks. */
 #include "inner/train/train_parallel.h"

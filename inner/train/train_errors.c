@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The errors of compressed sums (inner/optim/compress.h) in checkpoints: for each kind that a rank
  * keeps (worker error or residual, momentum) one slab of each rank in order, then one slab for the
  * server errors of all shares. They pass through the slab of gradients, which is unused between two

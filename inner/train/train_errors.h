@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TRAIN_ERRORS_H
 #define TRAIN_ERRORS_H
 /* The errors of train.compress on their way to and from a checkpoint. Private to train. */

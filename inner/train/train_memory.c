@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory table of this rank, logged before anything is allocated. */
 #include "inner/train/train_parallel.h"
 #include <stdio.h>

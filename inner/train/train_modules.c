@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The layers divided among the ranks (inner/methods/pipeline.h): every rank has the whole batch. */
 #include "inner/methods/pipeline.h"
 #include "inner/train/train_parallel.h"

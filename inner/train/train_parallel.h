@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TRAIN_PARALLEL_H
 #define TRAIN_PARALLEL_H
 /* How the ranks of a site divide a step: the batch (train.modules = 1, train_batch.c), the layers

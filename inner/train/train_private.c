@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A private site (privacy.unit): the batch of a step is sampled, each record's gradient clipped,
  * and noise added to their sum, before the optimizer sees it (DP-SGD, Abadi et al. 2016,
  * 1607.00133, Algorithm 1). All that follows is post-processing. The step is charged, durably,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints: parameters, the optimizer's state, the step and the token count. The files do not
  * depend on the number of ranks nor on sharding (train.zero_stage), so a run may be resumed with
  * another number of ranks. On a CPU, slabs that a rank holds whole are read and written in place;

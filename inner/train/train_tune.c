@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Measurements during the first steps: whether graphs are faster, and device time by class of op.
  * Neither changes a bit of the run.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TRAIN_TUNE_H
 #define TRAIN_TUNE_H
 /* Private to inner/train: measurements during the first steps (train_tune.c). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/train/train_units.h"
 
 static float *room_of(const struct units_slab *x, size_t unit)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TRAIN_UNITS_H
 #define TRAIN_UNITS_H
 /* Slabs that the ranks share out (inner/coll/units.h) <-> whole ones in host memory of the lead,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations and bytes of a step, from the table of tensors. */
 #include "inner/train/work.h"
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef WORK_H
 #define WORK_H
 /* Floating-point operations and device memory traffic of a training step for each class of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ARENA_H
 #define ARENA_H
 /* Memory that is allocated piece by piece and freed all at once. An arena is a growing list of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ARGS_H
 #define ARGS_H
 /* The options of a subcommand: `--name value`, `--name=value`, flags, --help; and, where the

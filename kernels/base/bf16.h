@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef BF16_H
 #define BF16_H
 /* bfloat16 as 16 bits: the upper half of a float. Conversions only; arithmetic is always f32.

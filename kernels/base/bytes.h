@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef BYTES_H
 #define BYTES_H
 /* One bounded cursor for reading and one for writing little-endian records. After the first overrun

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CHACHA_H
 #define CHACHA_H
 /* ChaCha20 (RFC 8439, 2.3) as a source of secret random numbers: a stream is a function of (key,

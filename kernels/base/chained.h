@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CHAINED_H
 #define CHAINED_H
 /* A durable list of text lines that stands for a promise: a line that is missing, altered or moved,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CLOCK_H
 #define CLOCK_H
 /* The clocks of this machine, and condition variables that wait by the monotonic one. No other file

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/base/digest.h"
 #include <openssl/evp.h>
 #include <pthread.h>

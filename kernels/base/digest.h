@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DIGEST_H
 #define DIGEST_H
 /* SHA-256 (OpenSSL libcrypto; besides it only outer/identity/tls*.c and outer/masks/cipher.c

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is the same for every hash: comparison, text, CRC-32C, the system's random bytes. */
 #include "kernels/base/digest.h"
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DISK_H
 #define DISK_H
 /* The calls of the operating system that make files durable (durable.h): the real ones

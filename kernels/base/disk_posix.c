@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The disk that the operating system has. */
 #include <dirent.h>
 #include <errno.h>

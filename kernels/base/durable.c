@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/base/durable.h"
 #include <errno.h>
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DURABLE_H
 #define DURABLE_H
 /* Files that survive a crash, on a disk (disk.h). A durable write: temporary file (O_EXCL), write,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ERR_H
 #define ERR_H
 /* Errors outside the program (files, peers, configuration, memory): number, name, meaning, action

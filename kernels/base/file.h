@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FILE_H
 #define FILE_H
 /* Files of this machine: what durable.h does, on its disk, with mappings, streams and locks. Errors

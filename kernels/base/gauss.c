@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/base/gauss.h"
 #include <stdbool.h>
 #include "kernels/base/err.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef GAUSS_H
 #define GAUSS_H
 /* The discrete Gaussian: integers x with probability proportional to exp(-x^2 / (2 sigma^2)),

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HANDOVER_H
 #define HANDOVER_H
 /* Memory that goes from one thread to another under a lock of a library that is not built for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LEVEL_H
 #define LEVEL_H
 /* Instruction set levels of x86-64. Some files are compiled once for each level (CMake: add_level)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LOG_H
 #define LOG_H
 /* One event per line, logfmt, to a sink. A line is "t=12.345 " + the prefix ("site=a rank=0 ") +

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef METHOD_MUTANT_H
 #define METHOD_MUTANT_H
 /* Methods without their mechanism, to show that the acceptances of deploy/reproduce.sh would see

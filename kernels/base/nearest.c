@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Damerau's distance, optimal string alignment form, in three rows. */
 #include "kernels/base/nearest.h"
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef NEAREST_H
 #define NEAREST_H
 /* Edit distance, to name the nearest existing word in messages about a mistyped one. */

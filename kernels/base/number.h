@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef NUMBER_H
 #define NUMBER_H
 /* The one reader of decimal numbers that a person writes: configuration, amendments, options,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PHILOX_H
 #define PHILOX_H
 /* Philox4x32-10, written once for C and CUDA C. Salmon, Moraes, Dror, Shaw: Parallel random

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PLAIN_H
 #define PLAIN_H
 /* Text for a terminal or a log: control characters could move the cursor, hide a line, or make one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef RECORD_H
 #define RECORD_H
 /* The one format of every file that is replaced as a whole: a head with a version, a kind and named

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef RNG_H
 #define RNG_H
 /* Counter-based random numbers: value = f(seed, stream, index), so there is no state to save and

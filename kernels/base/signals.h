@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SIGNALS_H
 #define SIGNALS_H
 /* Threads that are created between signals_block() and signals_restore() get no signals: the

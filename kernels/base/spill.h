@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SPILL_H
 #define SPILL_H
 /* Bytes of unknown length that are appended and then read as a whole: what a small file may grow to

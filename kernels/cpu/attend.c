@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of one head over one sequence: softmax(scale q k^T) v and its gradient, in blocks of
  * query rows against all the keys they attend to. All values are f32 in this thread's buffer, which
  * fits in L2 for usual training lengths. Scores exist for one block at a time; backward recomputes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over packed sequences: one task per (sequence, head); backward, where the query heads
  * of a kv head add their gradients in order, one per (sequence, kv head). Tasks are independent, so
  * the bits do not depend on which thread runs which task.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Encoding and decoding of blocks of 256 values in the wire formats, and bit-packed integers, on
  * the CPU (dev.h, exact set): formulas from kernels/scalar, loops here. One block at a time, so
  * that a second loop over a block reads from L1. Blocks are independent: the bits are the same at

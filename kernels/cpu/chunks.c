@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chunks of 4096 values on the CPU (dev.h, exact set): L1 norms and the largest values. Chunks are
  * independent: the bits are the same at every thread count.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CPU_H
 #define CPU_H
 /* Shared by the files of kernels/cpu: the device, its scratch memory, its first failure, and the

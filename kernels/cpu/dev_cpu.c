@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opens the CPU device: instruction set, model type, threads, memory; and the list of the ops,
  * which are in their own files. No other file of the folder calls this one. */
 #include "kernels/base/clock.h"

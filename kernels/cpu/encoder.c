@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ops that only encoders and their training methods use: rows collected and put back, dropout, the
  * standardization loss. Rows are cut among threads; the loss cuts columns, so that each channel's
  * sums have one order at any thread count.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exact set on the CPU (dev.h): formulas from kernels/scalar, loops here. A value depends on
  * its own block of 256 alone, in a fixed order, so neither the thread count nor the vector width
  * changes a bit. `omp simd` is correct because outputs alias inputs at the same index at most. Of

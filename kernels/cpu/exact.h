@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef EXACT_H
 #define EXACT_H
 /* The exact set of dev.h, compiled once per level (kernels/base/level.h). The plain build has the

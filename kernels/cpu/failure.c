@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The first failure of a device, which dev_sync returns. */
 #include "kernels/cpu/cpu.h"
 #include <stdio.h>

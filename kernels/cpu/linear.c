@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers, the fused classifier, logits: matrix products by matmul.c and the passes around
  * them.
  */

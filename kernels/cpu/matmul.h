@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MATMUL_H
 #define MATMUL_H
 /* Matrix products through oneDNN, versions 2 and 3; only matmul.c includes the library.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products in narrow arithmetic, emulated (struct dev_emulation): for the study of widths,
  * some hundred times slower than the library's. Bits are the same at every thread count where sums
  * are narrow, too.

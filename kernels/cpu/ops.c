@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory-bound ops: divides rows and elements among threads and calls the inner loops of
  * rows.c.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Passes of the inner optimizers (scalar/opt.h): divides ranges into chunks among threads and calls
  * the inner loops of rows.c. |err| of an update <= 1e-6 (|p| + lr (|u| + 1)) with u the direction;
  * with a trust ratio <= 1e-5 of the same, because its norms have relative error 1e-5.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Passes of the inner optimizers over matrices (scalar/opt.h): divides each matrix into tiles of
  * rows among threads and calls the inner loops of rows.c, then adds the tiles up in order, so that
  * the bits do not depend on the number of threads. Error bounds: as in optim.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inner loops over rows and runs of elements; see rows.h. Compiled several times with different
  * -march. Loops are written so that gcc and clang vectorise them at -O3: no calls, no early exit,
  * reductions marked `omp simd` (their order is then the vector's, fixed by the instruction set).

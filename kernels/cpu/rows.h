@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ROWS_H
 #define ROWS_H
 /* The inner loops of the CPU's fast set: plain C that the compiler vectorises, one thread, no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The scratch memory of the ops. */
 #include "kernels/cpu/cpu.h"
 #include <stdlib.h>

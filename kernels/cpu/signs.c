@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Signs with a scale on the CPU (dev.h, exact set). A range's squares are added in blocks of 256,
  * blocks in runs of DEV_RUN, runs in order: the bits are the same at every thread count.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over packed sequences in bf16 with head dimensions up to 128 that are multiples of 8:
  * FlashAttention-2 (Dao 2023, 2307.08691) on mma.sync m16n8k16, f32 sums. Scores exist for one tile
  * at a time. Backward recomputes them from the log-sum-exp in two kernels, one that owns keys (dk,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ops attention_fwd and attention_bwd: our own kernels or cuDNN's, as device.attention says and
  * choice.h records. `auto` measures both at the first use of a shape, on its data, and keeps the
  * faster of those that repeat bit for bit: cuDNN's forward does, its quick backward does not, so

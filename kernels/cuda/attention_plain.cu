@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention for what attention.cu does not take (f32; head dimensions that are no multiple of 8, or
  * above 128, up to 256), and what both share. A warp for each row of a head: right, repeatable and
  * slow. |err| <= 1e-5 of the largest value in f32.

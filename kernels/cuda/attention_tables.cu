@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels around the attention of cuDNN: its tables of sequences, its layout of the log-sum-exp,
  * and the comparison of its results with ours. All are memory-bound and short compared with
  * attention: for T tokens they access T values for each head.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks of 256 values in the forms in which they go on the wire, and streams of integers, on the
  * GPU (dev.h, exact set): the bits of kernels/cpu/blocks.c, by the same formulas
  * (kernels/scalar/forms.h), compiled like exact.cu.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CHOICE_H
 #define CHOICE_H
 /* Which of two attention kernels a shape gets: the rule, and the record of what was decided. Pure.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chunks of 4096 values on the GPU (dev.h, exact set): the bits of kernels/cpu/chunks.c, compiled
  * like exact.cu.
  *

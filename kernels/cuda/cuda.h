@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDA_H
 #define CUDA_H
 /* Shared by the files of kernels/cuda: the device, its scratch memory, its first failure, matrix

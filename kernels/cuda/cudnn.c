@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuDNN's attention as operation graphs: softmax(scale q k^T) v and its gradient built of GEMMs,
  * pointwise operations and reductions. The library recognises the whole graph and runs one kernel
  * (two or three in the backward pass). Layouts and order of operations follow NVIDIA's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDNN_H
 #define CUDNN_H
 /* Attention by cuDNN through its C backend API. The library is loaded at run time; a plan is the

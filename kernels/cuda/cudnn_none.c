@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Implements cudnn.h in a build without the headers of cuDNN: cudnn_open() fails and no other
  * function is called.
  */

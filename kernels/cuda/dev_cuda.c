@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One GPU: stream, memory, events, graphs, the first failure. Besides
  * inner/coll/coll_nccl.c the only C file that includes CUDA headers (tests/cuda/headers.sh).
  *

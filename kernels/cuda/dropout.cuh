@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DROPOUT_CUH
 #define DROPOUT_CUH
 /* dev_dropout inside a kernel: the factors of VEC neighbouring values of a row, the bits that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ops that only encoders and their training methods use: rows collected and put back, dropout, the
  * standardization loss. Each reads its inputs and writes its outputs once, the loss reads x three
  * times (the second time out of the L2 cache). Sums have a fixed order. Error bounds:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exact set on the GPU (dev.h): the bits of kernels/cpu/exact.c. Formulas come from the same
  * kernels/scalar headers; this file is compiled with --fmad=false and nvcc's defaults
  * -ftz=false -prec-div=true (IEEE division, denormals kept), so each written operation rounds once.

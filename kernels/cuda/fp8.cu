@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products with operands in 8 bits (device.products = fp8_hybrid, scalar/fp8.h): both operands are
  * rounded into scratch memory, each with the scale of its largest value, and multiplied by cuBLASLt
  * with sums in f32. The library wants rows along K for both operands, and K, N and its addresses

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The module's own err_set and err_bug: they call the program's. Hidden, so that neither side
  * resolves to the other by accident. */
 #include "kernels/cuda/host.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HOST_H
 #define HOST_H
 /* Inside a module: the program's error functions. host_set() first. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LAUNCH_CUH
 #define LAUNCH_CUH
 /* How ops over rows choose a kernel: by the model's type and by how many values a thread moves at a

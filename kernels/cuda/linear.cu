@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The passes around the matrix products: bias and activation where the library has no fused
  * product, the gradient of the activation with the bias gradient, and the fused cross-entropy.
  * Error bounds: kernels/cpu/linear.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GEMMs through cuBLASLt, with fused epilogues; the only file that includes the library.
  * The library is column-major: row-major c (M,N) = a b is its c^T (N,M) = b^T a^T, so its A is our
  * b and its B our a, and a bias along N runs along its rows, as its epilogues want.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDA_MODULE_H
 #define CUDA_MODULE_H
 /* Interface between the program and its GPU modules. The CUDA libraries are hundreds of megabytes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opens the CUDA device from its parts, lists its ops, and is the module's entry. No other file of
  * the folder calls this one. */
 #include "kernels/cuda/cuda.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Passes of the inner optimizers over all tensors in one launch each: a table maps each thread
  * block to a chunk of a tensor. Element formulas: kernels/scalar/opt_*.h, one kernel for each row
  * of opt.h; error bounds: kernels/cpu/optim.c. Bytes per parameter with a bf16 copy: AdamW reads p,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Passes of the inner optimizers over all matrices in one launch each: a thread block has a tile of
  * DEV_TILE_ROWS x DEV_TILE_COLUMNS elements, a thread one column of it. Tiles write what their rows
  * and columns add up to, and two small kernels add the tiles in order: the same bits in each run.

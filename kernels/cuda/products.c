@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers, the fused classifier and logits on the GPU: matrix products (cuda_matmul_run) and
  * the passes around them. Error bounds: kernels/cpu/linear.c. In bf16 the bias is rounded to bf16
  * first, because the library adds it in the type of the result. With operands in fp8 no epilogue is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a Llama block adds to GPT-2's passes over memory: rotary positions and the gated unit. Each
  * reads its inputs once and writes its outputs once, 16 bytes at a time where shapes and pointers
  * allow (VEC), one value at a time otherwise. No sums, so the bits do not depend on the cut. Error

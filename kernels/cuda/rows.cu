@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory-bound ops of the fast set: norms, embedding, elements, sums. Each reads its inputs
  * once and writes its outputs once, 16 bytes at a time where shapes and pointers allow (VEC), one
  * value at a time otherwise. Sums have a fixed order, so every op repeats bit for bit on one kind

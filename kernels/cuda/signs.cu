@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Signs with a scale on the GPU (dev.h, exact set): the bits of kernels/cpu/signs.c, because sums
  * have its order and this file is compiled with --fmad=false. sign_encode reads its inputs twice; a
  * thread handles the eight values of a byte.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TILE_CUH
 #define TILE_CUH
 /* Shared by the .cu files: launches, loads and stores of four values or of 16 bytes, sums over

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef BANDED_SCALAR_H
 #define BANDED_SCALAR_H
 /* The matrix C of banded matrix factorisation (Choquette-Choo et al. 2023, 2306.08153): lower

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CHUNKS_H
 #define CHUNKS_H
 /* Codes of the largest values of a chunk of 4096 (outer/codec/topk.c): two magnitudes, by Lloyd's

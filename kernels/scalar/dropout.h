@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DROPOUT_H
 #define DROPOUT_H
 /* The mask of dropout (Srivastava et al. 2014), written once for C and CUDA C: 16 random bits for

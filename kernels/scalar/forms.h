@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FORMS_H
 #define FORMS_H
 /* The wire formats of a block of 256 values, one value at a time, for C and CUDA C; the codecs in

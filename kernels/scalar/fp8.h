@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FP8_H
 #define FP8_H
 /* Operands of matrix products in 8 bits, with one scale for the whole operand: a power of two, so

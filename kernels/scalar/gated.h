@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef GATED_H
 #define GATED_H
 /* Gated units act(gate) up (Shazeer 2020, 2002.05202) and their slopes, element by element: silu of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef GELU_H
 #define GELU_H
 /* exp and the two GELUs of the field, element by element, in forms that vectorise: no branch, no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef GRID_H
 #define GRID_H
 /* Quantisation on the shared grid and to bf16, one value or one sum at a time, for C and CUDA C.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef NARROW_H
 #define NARROW_H
 /* Arithmetic of floats with few bits, emulated on f32, for the study of narrow accumulators and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OPT_H
 #define OPT_H
 /* Inner optimizers as formulas of one element, written once for C and CUDA C, and the lists of

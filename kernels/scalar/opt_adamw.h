@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OPT_ADAMW_H
 #define OPT_ADAMW_H
 /* AdamW (Loshchilov & Hutter 2019, 1711.05101). Part of opt.h. */

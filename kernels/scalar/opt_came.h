@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OPT_CAME_H
 #define OPT_CAME_H
 /* CAME (Luo et al. 2023, 2307.02047): the second moment of a matrix as means of its rows R and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OPT_LAMB_H
 #define OPT_LAMB_H
 /* LAMB (You et al. 2020, 1904.00962; docs/methods.md 3.1): Adam's direction u, and a step of

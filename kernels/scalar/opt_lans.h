@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OPT_LANS_H
 #define OPT_LANS_H
 /* LANS (Zheng et al. 2020, 2006.13484): the gradient of each tensor is divided by its norm, and the

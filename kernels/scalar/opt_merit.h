@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OPT_MERIT_H
 #define OPT_MERIT_H
 /* MERIT (Luo et al. 2025, 2508.20577): Adam's direction u without bias correction, and a trust

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OPT_MUON_H
 #define OPT_MUON_H
 /* Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) for matrices: momentum, whose

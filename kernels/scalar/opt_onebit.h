@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OPT_ONEBIT_H
 #define OPT_ONEBIT_H
 /* 1-bit Adam (Tang et al. 2021, 2102.02888) behind the freeze of v: what a rank puts into the first

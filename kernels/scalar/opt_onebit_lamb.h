@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OPT_ONEBIT_LAMB_H
 #define OPT_ONEBIT_LAMB_H
 /* 1-bit LAMB (Li et al. 2022, 2104.06069) behind the freeze of v. Part of opt.h. k->lr of the

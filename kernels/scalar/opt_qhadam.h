@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OPT_QHADAM_H
 #define OPT_QHADAM_H
 /* Quasi-hyperbolic Adam (Ma & Yarats 2019, 1810.06801), the step of MT-DAO with one first moment

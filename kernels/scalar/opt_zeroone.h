@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OPT_ZEROONE_H
 #define OPT_ZEROONE_H
 /* 0/1 Adam (Lu et al. 2023, 2202.06009). Part of opt.h. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OUTER_H
 #define OUTER_H
 /* The outer loop's element formulas, for C and CUDA C. Exact set: every operation rounds once, in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OUTER_ADAM_H
 #define OUTER_ADAM_H
 /* FedAdam: Adam on the mean delta (Reddi et al. 2020, Adaptive Federated Optimization, 2003.00295,

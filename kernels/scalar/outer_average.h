@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OUTER_AVERAGE_H
 #define OUTER_AVERAGE_H
 /* theta = theta - mean: the average of the sites' parameters (FedAvg, 1602.05629). Part of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OUTER_DELAYED_NESTEROV_H
 #define OUTER_DELAYED_NESTEROV_H
 /* Delayed Nesterov (2401.09135): Nesterov on the mean of N rounds, without waiting for it. x =

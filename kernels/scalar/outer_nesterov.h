@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OUTER_NESTEROV_H
 #define OUTER_NESTEROV_H
 /* Nesterov's momentum, the outer optimizer of DiLoCo (2311.08105): buf = mu*buf + mean; theta =

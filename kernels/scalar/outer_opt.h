@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OUTER_OPT_LIST_H
 #define OUTER_OPT_LIST_H
 /* Outer optimizers: the list of them, and the formulas of one parameter, written once for C and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OUTER_SGD_H
 #define OUTER_SGD_H
 /* theta = theta - lr*mean. Part of outer_opt.h. */

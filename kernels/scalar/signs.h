@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SIGNS_H
 #define SIGNS_H
 /* One bit and a scale for values: the ops sign_encode and sign_decode of kernels/dev.h. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef STANDARD_H
 #define STANDARD_H
 /* One channel's term of the standardization loss (Collins, Balle, Shlens 2019, 1903.00925, eq. 5),

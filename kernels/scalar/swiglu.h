@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SWIGLU_H
 #define SWIGLU_H
 /* The gated unit of Llama's MLP, silu(gate) up with silu(x) = x / (1 + e^-x) (Shazeer 2020,

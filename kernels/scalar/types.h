@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TYPES_H
 #define TYPES_H
 /* Types that the device's ops (kernels/dev.h) and the scalar formulas of the codecs share. */

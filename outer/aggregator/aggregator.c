@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening, the work between calls, closing. */
 #include "outer/aggregator/aggregator.h"
 #include <inttypes.h>

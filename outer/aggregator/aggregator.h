@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AGGREGATOR_H
 #define AGGREGATOR_H
 /* The aggregator: a link_service over the pure round core, the journal, the spool and a replica's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The checks before every call: certificate, roster, revocation, run, configuration; and the answer
  * of the core to a call about one fragment. */
 #include <inttypes.h>

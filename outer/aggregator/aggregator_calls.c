@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The answers to hello, poll, report and leave. */
 #include <inttypes.h>
 #include <stdio.h>

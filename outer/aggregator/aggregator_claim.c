@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run.cfg: the pinned settings of the run, in their canonical text, followed by the former values
  * of train.steps, which alone may change, and only grow.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contributions in the clear: a sum of them, or, of a codec that cannot be summed, all of them. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Closing a round: exact sum in site order, outer step, commit point, record, spool away. All that
  * takes long is done without the lock of the service, by the thread of work(), while other calls
  * are answered from the state before (docs/protocol.md 3.14). What it reads of the aggregator does

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every other file of the aggregator uses: the time, the rounds that it serves, one event
  * through the protocol core, and the end of the process after an error. */
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Aggregates and snapshots that sites fetch: one copy of each, however many sites read it. */
 #include <stdlib.h>
 #include "outer/aggregator/aggregator_state.h"

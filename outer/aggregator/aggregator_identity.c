@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the aggregator signs (its epoch, its manifests) and what it checks: the identity of each
  * site, the headers of their contributions, and proofs that its own files are old
  * (docs/protocol.md 3.4, 6.1).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AGGREGATOR_IDENTITY_H
 #define AGGREGATOR_IDENTITY_H
 /* The aggregator signs with the identity of a->o->signer, and checks the identities of sites. */

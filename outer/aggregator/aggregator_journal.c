@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The aggregator's own small files, written from memory: the rewritten journal, the epoch, and the
  * statement about the journal of a process that ends in order. */
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Secure aggregation at the aggregator (docs/privacy.md, "Secure aggregation"): it passes on the
  * sites' public keys (aggregator_masks_setup.c), fixes and signs the seal of a round, passes on the
  * signatures, and takes the revealed masks off the sum of the masked contributions. It learns that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AGGREGATOR_MASKS_H
 #define AGGREGATOR_MASKS_H
 /* Secure aggregation at the aggregator (docs/privacy.md): aggregator_masks.c and its parts. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of secure aggregation at the aggregator: setup, announce, sign, reveal; and what a poll
  * asks a site for (docs/privacy.md). */
 #include "outer/aggregator/aggregator_masks_own.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AGGREGATOR_MASKS_OWN_H
 #define AGGREGATOR_MASKS_OWN_H
 /* What the files of secure aggregation at the aggregator share (aggregator_masks.c). Under the lock

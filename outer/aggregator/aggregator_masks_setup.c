@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pair keys of secure aggregation at the aggregator (docs/privacy.md): it passes the sites' public
  * keys on.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which sites a round has, and their names. When they change, the organ roster says
  * (outer/organ/roster). */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counters by site, and who may read them (docs/protocol.md 3.13). They begin with the process. No
  * loss is among them: it is computed from a site's data. */
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which sites the round in flight waits for, and their names for an answer's text. */
 #include <stdio.h>
 #include "outer/aggregator/aggregator_sums.h"

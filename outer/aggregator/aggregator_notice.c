@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who is missing: the names for an answer's text, and the "waiting" lines of the log. */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An operator's calls: status, abort, quarantine, readmit, rollback, roster, set. Authorised at
  * each call, journalled before they take effect (docs/protocol.md 3.13). */
 #include <inttypes.h>

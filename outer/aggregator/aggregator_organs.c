@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The places at which the aggregator calls its organs (outer/organ/organ.h). */
 #include "outer/aggregator/aggregator_state.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sites that are answered `excluded` for what they sent, until a person readmits them
  * (docs/protocol.md 3.12). */
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A start: what the directory says of the rounds before it. Reads states, journal, epoch and spool,
  * in the order of aggregator_recover, and continues from there (docs/protocol.md 3.5). */
 #include <inttypes.h>

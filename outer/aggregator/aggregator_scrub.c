@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The scrub of the aggregator's directory (outer/store/scrub.h): which files it reads, and how each
  * is repaired. The scrub's thread finds the damage and waits; the thread of work() repairs, so that
  * nothing else writes meanwhile: small files under the lock, states outside it, in the place of a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AGGREGATOR_SCRUB_H
 #define AGGREGATOR_SCRUB_H
 /* The scrub of the aggregator's directory: repairs damaged files. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What other threads may see of the aggregator, as it was after the last work(). */
 #include <string.h>
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AGGREGATOR_SIGNS_H
 #define AGGREGATOR_SIGNS_H
 /* What the aggregator signs, and what it checks of what sites have signed: with the identity of its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The state of each site as one word, and which sites have the last outer state: the run is over
  * when all have it. */
 #include <string.h>

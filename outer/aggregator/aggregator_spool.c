@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contributions on their way in: offered, arriving in chunks, verified, durable, journalled,
  * acknowledged. */
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AGGREGATOR_STATE_H
 #define AGGREGATOR_STATE_H
 /* Inside the aggregator: what its files share. Which members of struct aggregator each of them

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AGGREGATOR_SUMS_H
 #define AGGREGATOR_SUMS_H
 /* How contributions become the aggregate of their round: in the clear (aggregator_clear.c), or

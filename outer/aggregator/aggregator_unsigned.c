@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A run without identities, as between simulated sites: nothing is signed, and nothing is checked.
  */
 #include "outer/aggregator/aggregator_signs.h"

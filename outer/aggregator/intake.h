@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef INTAKE_H
 #define INTAKE_H
 /* A file that a site uploads: its part file, which of its bytes are stored, and its final name. Two

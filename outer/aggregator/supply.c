@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/aggregator/supply.h"
 #include <inttypes.h>
 #include <stdarg.h>

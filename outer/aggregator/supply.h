@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SUPPLY_H
 #define SUPPLY_H
 /* The service of an aggregator that has lost its directory (docs/protocol.md 3.5): it answers the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ACCOUNTANT_H
 #define ACCOUNTANT_H
 /* Epsilon of training with Poisson-sampled Gaussian noise, by every method that applies; each is an

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AUDIT_H
 #define AUDIT_H
 /* A lower bound on epsilon from one training run (Steinke, Nasr, Jagielski 2023, 2305.08846,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/budget/banded.h"
 #include <math.h>
 #include "kernels/base/arena.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef BANDED_H
 #define BANDED_H
 /* Correlated noise: banded matrix factorisation (Choquette-Choo et al. 2023, 2306.08153). The noise

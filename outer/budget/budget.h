@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef BUDGET_H
 #define BUDGET_H
 /* What a site has spent of its privacy budget, from its list of charges (inner/train/private.h),

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FFT_H
 #define FFT_H
 /* Complex discrete Fourier transform of a power of two, in double precision, for convolutions of

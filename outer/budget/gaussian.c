@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/budget/gaussian.h"
 #include <math.h>
 

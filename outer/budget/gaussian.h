@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef GAUSSIAN_H
 #define GAUSSIAN_H
 /* Exact privacy of the Gaussian mechanism without sampling. T releases with noise of standard

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PLD_H
 #define PLD_H
 /* Privacy loss distribution of composed Poisson-sampled Gaussian steps (Koskela, Jalko, Honkela

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PLD_LOSS_H
 #define PLD_LOSS_H
 /* The privacy loss of one Poisson-sampled Gaussian step, in units of the clipping norm. With N_m

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef RDP_H
 #define RDP_H
 /* Renyi differential privacy (RDP) of the Poisson-sampled Gaussian mechanism (Mironov, Talwar,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef RUNS_H
 #define RUNS_H
 /* What earlier and other runs have charged to the same owners: privacy.ledger, one directory for a

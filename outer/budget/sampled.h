@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SAMPLED_H
 #define SAMPLED_H
 /* Steps of the Poisson-sampled Gaussian mechanism, the mechanism of DP-SGD: each unit takes part in

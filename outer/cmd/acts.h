@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ACTS_H
 #define ACTS_H
 /* Commands of a command: atoll COMMAND ACT. */

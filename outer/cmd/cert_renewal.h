@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CERT_RENEWAL_H
 #define CERT_RENEWAL_H
 /* `atoll cert request`, `sign` and `install`: short-lived certificates. The process's machine asks

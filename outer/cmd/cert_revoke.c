@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/cmd/cert_revoke.h"
 #include <stdio.h>
 #include "kernels/base/args.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CERT_REVOKE_H
 #define CERT_REVOKE_H
 /* `atoll cert revoke` and `atoll cert renew`: a name, or one certificate of it, is withdrawn, and

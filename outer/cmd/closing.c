@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a command ends: its output must have arrived, and its error has one message. */
 #include <stdbool.h>
 #include <stdio.h>

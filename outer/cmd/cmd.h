@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CMD_H
 #define CMD_H
 /* The subcommands: one cmd_NAME.c each, argv[0] is the subcommand's name. Commands return an error,

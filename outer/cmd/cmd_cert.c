@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `atoll cert`: the certificate authority of one run, for its operator. All certificates depend on
  * ca.key, which stays on the machine that created it. A site gets ca.pem and its own two files.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll data: text in, token shards out. What it does to the text is in inner/data/text.h. */
 #include "outer/cmd/cmd.h"
 #include "outer/run/process.h"

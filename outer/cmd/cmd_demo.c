@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll demo: its arguments, and the summary at its end (outer/run/demo.h). */
 #include <math.h>
 #include <stdio.h>

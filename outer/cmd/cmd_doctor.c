@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll doctor: what this machine and this build can do, one fact a line; what is missing is said,
  * and is no error. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll eval: held-out loss of a trained model, of an encoder what it predicts, and multiple-choice
  * tasks. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll export: a trained model as a model of Hugging Face; atoll import: the other way, as step 0
  * of a run (outer/run/export.h). */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll ledger: what went over the link, by layer, site, round, fragment or kind of call: predicted
  * beside counted beside what the kernel's sockets say. Ends with an error when a payload is not
  * what was predicted.

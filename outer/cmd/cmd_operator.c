@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `atoll operator`: a person's calls to an aggregator, with an operator's certificate; the metrics
  * also with an observer's or a site's. */
 #include <signal.h>

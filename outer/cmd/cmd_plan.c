@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll plan: step time and link in; H, fragments, overlap, codec out, with what they cost. */
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CMD_PLAN_H
 #define CMD_PLAN_H
 /* atoll plan ACT: one file each, but times, which is in cmd_plan_inside.c. atoll plan --ACT is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll plan accumulator: the sums of a model's matrix products, and whether an accumulator of so
  * many bits of mantissa holds them.
  */

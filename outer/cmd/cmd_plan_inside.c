@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll plan inside: what the ranks of one site will take for a step, with their memory, energy,
  * price, and the number beyond which more of them stop paying. atoll plan times: the same of times
  * that were measured.

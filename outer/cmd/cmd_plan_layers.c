@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll plan layers: layers in slices, each exchanged at a step of its own, that hide under
  * training.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll plan private: what a claim costs before a run: noise, epsilon with and without
  * amplification, and how much of a step is signal. For the site that the configuration describes.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `atoll privacy`: differential privacy in numbers, before and after a run. What account and banded
  * print holds for a mechanism that does what the lines say: their settings are options. ledger
  * reads what a site has charged.

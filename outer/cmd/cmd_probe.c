@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll probe: measures the link and this machine and prints a probe file. One end listens with the
  * aggregator's certificate, the other dials as a site.
  */

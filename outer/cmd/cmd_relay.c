@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll relay: a hub for sites that cannot reach the aggregator. */
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll replay: the committed rounds of a run made again from archives (run.archive) of any subset
  * of its replicas, compared with the manifests and the kept states. Reads only. */
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll report: one HTML page about one or more run directories. */
 #include <stdio.h>
 #include <string.h>

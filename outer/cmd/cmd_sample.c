@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll sample: text that a trained model writes. With --ids, or where the run's tokenizer is not
  * found, the prompt and the output are ids. */
 #include <math.h>

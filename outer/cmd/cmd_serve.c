@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll serve: the aggregator of a run. */
 #include "outer/cmd/cmd.h"
 #include "outer/config/run.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll sim: the whole run of a configuration in virtual time, through the code that real runs use
  * (outer/run/simulation.h).
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll status: where a run stands, from its directories, or from its aggregator with an observer's
  * certificate. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll train: one site (or a site alone), one process of one or more ranks. Opens everything,
  * runs, closes everything; what happens between steps is in job_loop.c, what it looks like in
  * progress.c and record.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll wan: one command at every place of an emulated network, real processes over real TCP; what
  * the network did to their packets is printed at the end (outer/wan/places.h). */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll watch: the live page of a run whose processes are elsewhere or serve none, at the own
  * loopback. */
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The program: a table of subcommands. Nothing else exits. */
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PRIVACY_AUDIT_H
 #define PRIVACY_AUDIT_H
 /* An audit of differential privacy in one training run (2305.08846): `atoll privacy canaries` puts

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll privacy verify: a site proves what left it, from the records that it made at the time. */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PRIVACY_VERIFY_H
 #define PRIVACY_VERIFY_H
 /* An act of `atoll privacy`; with the network alone, whose library verifies signatures. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bf16: 16 bits per value and 9 per block, at most count*2 + count/256*9/8 bytes. Nearest even;
  * what it rounds away, at most 2^-9 of a value, is the residual. For full-precision rounds, which
  * empty the residual. Gathered. */

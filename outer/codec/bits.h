@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef BITS_H
 #define BITS_H
 /* Words of 1 to 64 bits in a bit stream, from the low bit of each byte on: word i has the bits

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of codecs, and functions of its rows. */
 #include "outer/codec/bits.h"
 #include "outer/codec/codec_work.h"

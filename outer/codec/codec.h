@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CODEC_H
 #define CODEC_H
 /* How contributions are encoded: the seam between the outer loop and the codecs. A codec is one

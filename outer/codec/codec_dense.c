@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Payloads of blocks of 256 values: codes, a bit per block, and the blocks that are not all zero.
  */
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gathered codecs: the aggregate is the list of the payloads; every replica decodes them and adds
  * in site order. n sites: n times the payload down. */
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Summable codecs: integers in [-Q, Q] on the shared scales. Value + Q goes into bits(1) bits; a
  * sum over n sites plus n*Q into bits(n), with bits(n) = ceil(log2(2nQ + 1)): the aggregate loses
  * nothing and no payload can make it overflow. A block is present in the aggregate that is present

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CODEC_WORK_H
 #define CODEC_WORK_H
 /* What the codecs share among themselves; callers see codec.h only. Values go through the device in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* csc: a tenth of the chunks of 4096 values of a fragment, the same at every site, in int4's form
  * on int4's grid; all others wait in the residual (coarse-grained sparse communication of
  * GradientFlow, 1902.06855). All sites agree on the set before any of them encodes, and no message

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* e3m0: 4 bits per value, an f32 scale and 9 bits per block, at most count/2 + count/64 +
  * count/256*9/8 bytes, 4.16 bits per value. Streaming DiLoCo's 4-bit float (2501.18512),
  * docs/methods.md 2.3: the scale s is the block's largest magnitude; nibble = sign (8) + level L;

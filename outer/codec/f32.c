@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* f32: 32 bits per value and 9 per block, at most count*4 + count/256*9/8 bytes; residual 0. The
  * reference every other codec is compared with. Gathered. */
 #include <string.h>

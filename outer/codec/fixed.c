@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fixed: wide fixed point, for full-precision rounds whose contributions have to add up under masks
  * (docs/privacy.md): whole numbers of steps of 2^-24, in [-Q, Q], stored plus Q: 28 bits per value
  * and 9 per block, at most count*7/2 + count/256*9/8 bytes, 28.04 bits per value. Summable: the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fp8_e4m3 and fp8_e5m2: 8 bits per value on a power of two per block, and 9 bits per block: at
  * most count + count/256*9/8 bytes, 8.04 bits per value. The scale costs nothing: it follows from
  * the block code the payload carries anyway, and no value of a block exceeds 16 RMS. Nearest even

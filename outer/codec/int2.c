@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* int2: -1, 0 or 1 on the grid, stored plus 1, four values to a byte from the low bits up: 2 bits
  * per value and 9 per block, at most count/4 + count/256*9/8 bytes, 2.04 bits per value. A step is
  * about 2 RMS: smaller values than half of it accumulate in the residual. Adds: the

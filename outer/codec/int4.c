@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* int4: integers in [-7, 7] on the grid, stored plus 7, the even value in the low half of its byte:
  * 4 bits per value and 9 per block, at most count/2 + count/256*9/8 bytes, 4.04 bits per value.
  * Error at most half a step where not clipped (at 4 RMS); all of it in the residual. Adds: the

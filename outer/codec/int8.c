@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* int8: integers in [-127, 127] on the grid, stored plus 127: 8 bits per value and 9 per block, at
  * most count + count/256*9/8 bytes, 8.04 bits per value. Error at most half a step where not
  * clipped (at 8 RMS); all of it in the residual. Summable: the aggregate of 4 sites takes 10 bits.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sign: 1 bit per value (1: plus, 0: minus and -0) and 9 per block, at most count/8 + count/256*9/8
  * bytes, 1.04 bits per value: +-step for every value, never 0. step is the power of two that is
  * nearest to the block's RMS on the grid (1-bit Adam's scale, 2102.02888, docs/methods.md 2.6; its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* topk: the 1/64 of the values with the largest magnitude, chunk by chunk of 4096: 64 of them
  * (SparseLoCo, 2508.15706, docs/methods.md 2.5), equal magnitudes by lowest index. One
  * stream of bits, low bits first, filled up to a byte with zeros. A chunk of n values, n a multiple

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Work buffers of the codecs, and what all of them do with block codes. Knows no codec. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/config/amend.h"
 #include <inttypes.h>
 #include <stddef.h>

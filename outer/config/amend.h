@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AMEND_H
 #define AMEND_H
 /* Amendments (outer/protocol/amendments.h, docs/protocol.md 3.17) as settings: which keys an

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef IDENTITY_H
 #define IDENTITY_H
 /* The identity of a run: the canonical text of all pinned settings, the digest of the tensor table

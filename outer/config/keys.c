@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of the outer loop's settings and the rules that need more than one key. */
 #include "outer/config/keys.h"
 #include "inner/optim/optim.h"

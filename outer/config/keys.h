@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OUTER_KEYS_H
 #define OUTER_KEYS_H
 /* The settings of the outer loop: what all replicas share (pinned) and what only this process

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/config/measured.h"
 #include <stddef.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MEASURED_H
 #define MEASURED_H
 /* A probe file: what atoll probe measured of a link, of this machine and of the ranks of a site,

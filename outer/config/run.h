@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef RUN_H
 #define RUN_H
 /* One loader for all commands. run_open() reads the configuration once, checks all rules of both

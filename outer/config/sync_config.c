@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/config/sync_config.h"
 #include "outer/config/tuning.h"
 

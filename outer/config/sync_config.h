@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SYNC_CONFIG_H
 #define SYNC_CONFIG_H
 /* Synchronisation as the configuration describes it, in the form that the outer loop's parts use:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TUNING_H
 #define TUNING_H
 /* Published outer learning rates applied to a run before it starts: the default of outer.lr, and a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/diloco/anneal.h"
 
 /* (1 + cos(pi x)) / 2 = (1 - sin(pi (x - 1/2))) / 2, by sin's series to 1e-15. */

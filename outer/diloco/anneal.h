@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ANNEAL_H
 #define ANNEAL_H
 /* The outer learning rate over a run (outer.lr_schedule, outer.lr_end), the outer momentum over it

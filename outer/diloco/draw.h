@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DRAW_H
 #define DRAW_H
 /* SPARTA: a round exchanges a share of the parameters, drawn again for each round. Drawn are blocks

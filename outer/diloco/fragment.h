@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FRAGMENT_H
 #define FRAGMENT_H
 /* A fragment is synchronised as a whole. It is a list of ranges over one slab, of the parameters or

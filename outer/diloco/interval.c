@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/diloco/interval.h"
 
 bool interval_over(const struct interval *i, uint64_t now_ms, uint64_t tokens)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef INTERVAL_H
 #define INTERVAL_H
 /* When a round by time ends at one site (A-EDiT, 2412.07210): after the first step at which

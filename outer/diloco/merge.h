@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MERGE_H
 #define MERGE_H
 /* How the contributions of a round become the one delta that the outer optimizer takes:

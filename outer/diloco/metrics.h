@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef METRICS_H
 #define METRICS_H
 /* Numbers of a round that say how the outer loop fares: the cosine of momentum and mean delta, the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/diloco/outer_opt.h"
 #include "outer/protocol/mutant.h"
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OUTER_OPT_H
 #define OUTER_OPT_H
 /* Outer optimizers: what a replica does with the mean delta of a round. Deterministic, exact set,

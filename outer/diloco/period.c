@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/diloco/period.h"
 
 /* Intervals of one length: rounds first.., which end at `begin` + length, `begin` + 2 length, ...

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PERIOD_H
 #define PERIOD_H
 /* The steps after which one fragment is sent, but for the last step of the run: a function of the

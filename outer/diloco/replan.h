@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef REPLAN_H
 #define REPLAN_H
 /* outer.replan: how long a round must be for training to have its share of the time, from what the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SCHEDULE_H
 #define SCHEDULE_H
 /* Which step sends which round of which fragment: a function of the configuration alone, so that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/diloco/stages.h"
 
 enum err stages_open(struct stages *x, const struct stages_options *o, struct arena *perm)

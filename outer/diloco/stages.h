@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef STAGES_H
 #define STAGES_H
 /* What train.stages (inner/model/depth.h) means for the outer loop: in each round a part of the

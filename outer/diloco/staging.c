@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/diloco/staging.h"
 
 static unsigned slots_of(unsigned slabs)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef STAGING_H
 #define STAGING_H
 /* The one fragment whose outer arithmetic is under way, on a device that has memory of its own. The

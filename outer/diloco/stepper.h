@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef STEPPER_H
 #define STEPPER_H
 /* What a site's trainer does at each step, pure: no clock, file, socket or thread. An event goes in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef WEIGHTS_H
 #define WEIGHTS_H
 /* The weight of a contribution in its round, in units of what a site of site.share 1 has over a

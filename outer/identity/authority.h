@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AUTHORITY_H
 #define AUTHORITY_H
 /* What the operator of a certificate authority does with its directory (ca.pem, ca.key, issued.txt,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/identity/revocation.h"
 #include <ctype.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef REVOCATION_H
 #define REVOCATION_H
 /* The list of what an aggregator refuses: a text, one entry per line, # starts a comment.

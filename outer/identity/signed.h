@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SIGNED_H
 #define SIGNED_H
 /* What is signed, as canonical bytes (docs/protocol.md 6.1): little-endian, fields in this order,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/identity/tls_own.h"
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TLS_H
 #define TLS_H
 /* TLS: the version forced on the whole process, key and certificate files read with their checks,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Certificates: making. The small authority behind `atoll cert`. */
 #include <arpa/inet.h>
 #include <openssl/bn.h>

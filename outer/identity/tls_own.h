@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TLS_OWN_H
 #define TLS_OWN_H
 /* Inside the unit tls, with OpenSSL's types: tls.c (protocol version, files, checks, the peer),

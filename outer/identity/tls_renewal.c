@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Renewal on a machine that does not have the authority's key: request, answer, put in place. */
 #include <openssl/err.h>
 #include <openssl/evp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Identity keys of files: signing and checking with OpenSSL. */
 #include <openssl/err.h>
 #include <openssl/pem.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ATOLL_H
 #define ATOLL_H
 /* libatoll: takes part in a run as one site, with any trainer. Every outer.every steps the site's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/library/organs.h"
 #include "outer/config/amend.h"
 #include "outer/organ/amend/amend_organ.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ORGANS_H
 #define ORGANS_H
 /* The organs of a process (outer/organ/organ.h): the one place that knows all of them by name.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/library/ranks.h"
 
 static enum err not_here(void)

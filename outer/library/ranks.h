@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef RANKS_H
 #define RANKS_H
 /* The collectives of a site (inner/coll/coll.h) by a caller's broadcast: those that an exchange

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/library/site_parts.h"
 #include <math.h>
 #include <stdio.h>

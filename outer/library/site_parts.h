@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_PARTS_H
 #define SITE_PARTS_H
 /* What the lead rank of a site opens to take part in a run, whatever trains: connection, signing

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_RECORD_H
 #define SITE_RECORD_H
 /* What every site writes into metrics.jsonl of its directory (docs/metrics.md), whatever trains:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TENSORS_H
 #define TENSORS_H
 /* A caller's tensors as the slab of a run: where the values of a range lie in the caller's memory.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/link/address.h"
 #include <arpa/inet.h>
 #include <stdbool.h>

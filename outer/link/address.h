@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ADDRESS_H
 #define ADDRESS_H
 /* HOST:PORT as a person writes it, for dialing and for listening. An IPv6 address needs brackets:

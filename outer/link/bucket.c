@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/link/bucket.h"
 
 bool bucket_take(struct bucket *b, uint64_t now_ns, uint32_t per_s, uint32_t burst)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef BUCKET_H
 #define BUCKET_H
 /* Token bucket: `per_s` a second in the long run, and `burst` at once after a pause. Kept as the

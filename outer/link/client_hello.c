@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/link/client_hello.h"
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CLIENT_HELLO_H
 #define CLIENT_HELLO_H
 /* Reads the first message of a TLS connection, which is in the clear (RFC 8446 4.1.2), so that a

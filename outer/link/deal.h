@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DEAL_H
 #define DEAL_H
 /* Which connection takes the next block of a transfer, so that all end at about the same time: a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DIAL_H
 #define DIAL_H
 /* Opens one TCP connection, directly or through a proxy: HTTP CONNECT (RFC 9110 9.3.6) or SOCKS5

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A connection is two streams; a stream is a list of pieces that wait until they are due, and until
  * the socket takes them. */
 #include "outer/link/forward.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FORWARD_H
 #define FORWARD_H
 /* Carries byte streams between pairs of sockets: each accepted connection gets one of its own to

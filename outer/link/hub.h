@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HUB_H
 #define HUB_H
 /* Forwards TLS connections to an aggregator, for sites that can reach only this machine. It has no

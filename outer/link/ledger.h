@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LEDGER_H
 #define LEDGER_H
 /* Every byte between the sites and the aggregator, by layer: payload; protobuf with gRPC's 5-byte

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINE_H
 #define LINE_H
 /* The time that a payload takes on a line, as a formula or between measured times, and the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_H
 #define LINK_H
 /* The seam between site and aggregator: grpc (link_grpc.c: real, mutual TLS 1.3) and sim

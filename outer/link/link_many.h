@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_MANY_H
 #define LINK_MANY_H
 /* One link over several links, one for each aggregator of a run. Each call goes to the aggregator

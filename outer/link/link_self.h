@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_SELF_H
 #define LINK_SELF_H
 /* The link of a site that is its own aggregator: every call is a function call of the service, in

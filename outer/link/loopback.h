@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LOOPBACK_H
 #define LOOPBACK_H
 /* Which addresses only this machine reaches. Pure. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/link/pace.h"
 
 enum { LEAST_BYTES = 16384 };

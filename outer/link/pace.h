@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PACE_H
 #define PACE_H
 /* Rate limit: a token bucket without burst, kept as the time at which the sent bytes have passed.

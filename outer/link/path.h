@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PATH_H
 #define PATH_H
 /* Over how many connections a payload goes, and how fast each of them sends, from what the kernel

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TCP_H
 #define TCP_H
 /* The kernel's settings that limit the throughput of a TCP connection over a long line. The

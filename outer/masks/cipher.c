@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/masks/cipher.h"
 #include <limits.h>
 #include <openssl/core_names.h>

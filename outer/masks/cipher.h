@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CIPHER_H
 #define CIPHER_H
 /* The ciphers of secure aggregation: X25519 (RFC 7748), HKDF-SHA256 (RFC 5869) and the ChaCha20 key

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PRIVACY_KEYS_H
 #define PRIVACY_KEYS_H
 /* The pair keys of a site for secure aggregation (docs/privacy.md): one X25519 key in each setup,

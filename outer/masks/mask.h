@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MASK_H
 #define MASK_H
 /* Masks of secure aggregation (docs/privacy.md): integers in the ring Z_2^b, words of b bits, and

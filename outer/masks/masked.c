@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/masks/masked.h"
 #include <string.h>
 #include "outer/codec/bits.h"

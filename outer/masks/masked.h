@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MASKED_H
 #define MASKED_H
 /* Payloads of a summable codec as words of a ring (mask.h), and the sum of such words as the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SEAL_H
 #define SEAL_H
 /* The messages of one round of secure aggregation, as bytes, and the answers to them

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SEAL_AGGREGATOR_H
 #define SEAL_AGGREGATOR_H
 /* The aggregator's side of one round of secure aggregation: which contributions are there, the

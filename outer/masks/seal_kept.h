@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SEAL_KEPT_H
 #define SEAL_KEPT_H
 /* What a site keeps of a round for which it has revealed its mask: a record (record.h) of kind

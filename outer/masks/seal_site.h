@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SEAL_SITE_H
 #define SEAL_SITE_H
 /* A site's decisions in secure aggregation (docs/privacy.md): which announced set it masks with,

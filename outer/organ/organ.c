@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an organ does at the places where it has nothing to do. */
 #include "outer/organ/organ.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ORGAN_H
 #define ORGAN_H
 /* What a round carries besides numbers. An organ is a folder below outer/organ, with an end at the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ACCELERATOR_H
 #define ACCELERATOR_H
 /* GPUs by their published peaks, for plans without a measurement. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ACCUMULATOR_H
 #define ACCUMULATOR_H
 /* How many bits of mantissa the accumulator of a long sum needs: the variance retention ratio of

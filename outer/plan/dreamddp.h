@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DREAMDDP_H
 #define DREAMDDP_H
 /* DreamDDP (2502.11058): which layers are exchanged after which step of a period, so that the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PLAN_H
 #define PLAN_H
 /* Predicts the cost of an exchange: time, compute utilisation, bytes, money, loss. Pure arithmetic

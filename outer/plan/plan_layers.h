@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PLAN_LAYERS_H
 #define PLAN_LAYERS_H
 /* `atoll plan layers`: DreamDDP's layer-wise schedule (dreamddp.h) for a run's layers. A period

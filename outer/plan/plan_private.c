@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/plan/plan_private.h"
 #include <math.h>
 #include "outer/budget/gaussian.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PLAN_PRIVATE_H
 #define PLAN_PRIVATE_H
 /* What differential privacy leaves of the signal, in closed form. Norms are over all values that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/plan/plan_settings.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PLAN_SETTINGS_H
 #define PLAN_SETTINGS_H
 /* From the settings of a run and its probe file to what the planner calculates with: `atoll plan`,

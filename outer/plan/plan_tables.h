@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PLAN_TABLES_H
 #define PLAN_TABLES_H
 /* What was published about the price of local steps, as numbers to interpolate in. Pure. Between

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/plan/private_costs.h"
 #include <inttypes.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PRIVATE_COSTS_H
 #define PRIVATE_COSTS_H
 /* What record-level privacy costs one site before a run: the noise for an epsilon, the epsilon of a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PROBE_H
 #define PROBE_H
 /* What atoll probe measures. Each says on stderr what it does, and writes what it found into

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The measuring end of atoll probe: round trip and both rates over the real link: the TLS, calls,
  * chunks and connections of contributions.
  */

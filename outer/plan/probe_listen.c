@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The listening end of atoll probe: accepts every payload, answers every fetch, stores nothing. */
 #include "outer/plan/probe.h"
 #include <pthread.h>

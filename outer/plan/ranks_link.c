@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/plan/ranks_link.h"
 #include <math.h>
 #include "kernels/base/mutant.h"

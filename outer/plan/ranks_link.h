@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef RANKS_LINK_H
 #define RANKS_LINK_H
 /* Time of the collectives between the ranks of a site: the alpha-beta formulas of Shi et al. 2021

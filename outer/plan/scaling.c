@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/plan/scaling.h"
 #include <math.h>
 #include <stdbool.h>

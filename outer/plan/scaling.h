@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SCALING_H
 #define SCALING_H
 /* Speed-up, efficiency and the number of GPUs beyond which more of them stop paying, from times of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/plan/site_model.h"
 #include <math.h>
 #include <string.h>

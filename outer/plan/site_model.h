@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_MODEL_H
 #define SITE_MODEL_H
 /* Step time and memory of the ranks of one site, predicted: the roofline of the counted operations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_SEARCH_H
 #define SITE_SEARCH_H
 /* Settings of a site with the most tokens per second that fit the memory of a rank (Dash et al.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_SETTINGS_H
 #define SITE_SETTINGS_H
 /* From a probe file to a site_machine, and the text of its measured points. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_TABLE_H
 #define SITE_TABLE_H
 /* The table of `atoll plan inside`: what the ranks of one site take for a step, for several numbers

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AMENDMENTS_H
 #define AMENDMENTS_H
 /* Settings that an operator, or the aggregator itself, has changed in mid-run (docs/protocol.md

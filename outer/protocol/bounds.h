@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef BOUNDS_H
 #define BOUNDS_H
 /* How large a contribution may be (docs/protocol.md 3.10), pure. The norm of a contribution is the

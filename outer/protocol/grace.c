@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/protocol/grace.h"
 
 static const double NEWEST = 0.25; /* share of the newest measurement */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef GRACE_H
 #define GRACE_H
 /* How long a round waits for late sites once a majority is in: adaptive grace (Decoupled DiLoCo,

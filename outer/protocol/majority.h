@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MAJORITY_H
 #define MAJORITY_H
 /* More than half of n sites: any two such sets have a site in common, so that two of them never

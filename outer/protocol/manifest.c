@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The manifest's canonical bytes: one writer and one reader, field by field in the same order,
  * little-endian. Body, then envelope. The reader refuses bytes that the writer would not have
  * written.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MANIFEST_H
 #define MANIFEST_H
 /* The record that commits a round. The body is canonical bytes, digested and chained by `parent`;

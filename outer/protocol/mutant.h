@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MUTANT_H
 #define MUTANT_H
 /* Deliberate protocol bugs, to show that the simulator would find them. In the program MUTANT(x) is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ROLES_H
 #define ROLES_H
 /* Who may call what: one table of roles and calls, asked at each call (docs/protocol.md 3.13). The

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ROSTER_H
 #define ROSTER_H
 /* Which sites a run has, and how that changes: by one site at a time, each change making a version

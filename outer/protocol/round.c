@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The protocol core: one event in, one update out. The order of checks is that of
  * docs/protocol.md 3.2; the first that applies wins. Identity of the caller (certificate, roster,
  * configuration) was checked before: those rows need names and texts, which the aggregator has. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ROUND_H
 #define ROUND_H
 /* The protocol core, pure: round_step takes one event (with the time in it) and says what the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names and log lines of the protocol core. */
 #include <stdio.h>
 #include "kernels/base/err.h"

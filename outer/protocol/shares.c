@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/protocol/shares.h"
 #include <math.h>
 #include "outer/protocol/bounds.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SHARES_H
 #define SHARES_H
 /* How much each contribution counts where outer.merge weighs by norms: factors for the sites that a

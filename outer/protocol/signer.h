@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SIGNER_H
 #define SIGNER_H
 /* The seam of signatures: an identity key, Ed25519, and the certificates of other identities.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_NAME_H
 #define SITE_NAME_H
 /* The form of a site's name: it becomes a part of file names and of certificates' URIs. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_SET_H
 #define SITE_SET_H
 /* A set of sites: a bit per index in the roster. A plain value, 128 bytes, all zero is empty. */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A wheel of one platform and any Python 3: it holds libatoll, and no extension module."""
 import os
 import pathlib

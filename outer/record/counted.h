@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef COUNTED_H
 #define COUNTED_H
 /* Whose data is in the outer state: for each site the rounds that include it and its tokens when it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DIRECTORY_H
 #define DIRECTORY_H
 /* Which format a directory has, and which program wrote it: the text file FORMAT in it, three lines

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FEED_H
 #define FEED_H
 /* The records of an aggregator for somebody far away, in pieces: of each kind the fields of one

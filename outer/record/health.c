@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/record/health.h"
 #include <math.h>
 #include <sys/statvfs.h>

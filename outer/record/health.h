@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HEALTH_H
 #define HEALTH_H
 /* The record `health` (docs/metrics.md): what an operator should be warned of before it stops a

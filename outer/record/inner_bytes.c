@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/record/inner_bytes.h"
 #include <math.h>
 #include "outer/record/jsonl.h"

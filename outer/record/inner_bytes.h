@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef INNER_BYTES_H
 #define INNER_BYTES_H
 /* Bytes that the ranks of a site sent each other, of metrics.jsonl of its run directory, by bytes

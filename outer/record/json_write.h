@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef JSON_WRITE_H
 #define JSON_WRITE_H
 /* Nested JSON into a FILE. key NULL: an item of an array, or the document itself. Numbers that are

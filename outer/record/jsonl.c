@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/record/jsonl.h"
 #include <time.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef JSONL_H
 #define JSONL_H
 /* metrics.jsonl: what a run did, one flat JSON object per line, appended in one write each; the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LEDGER_BOOK_H
 #define LEDGER_BOOK_H
 /* ledger.jsonl in a run directory: what went over the link, row by row, of a site or of the

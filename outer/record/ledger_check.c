@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Is every payload what was predicted, and the same at both ends? */
 #include "outer/record/ledger_table.h"
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LEDGER_FOLD_H
 #define LEDGER_FOLD_H
 /* Folds a ledger, so that it does not grow with the rounds of a run: rows of older rounds and of no

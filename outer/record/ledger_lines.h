@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LEDGER_LINES_H
 #define LEDGER_LINES_H
 /* The fields of a ledger's lines (ledger_book.h), written and read in one place. The writer has

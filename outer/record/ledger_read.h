@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LEDGER_READ_H
 #define LEDGER_READ_H
 /* The ledgers of one run, read and added up: of a site, of the aggregator, or of several of them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LEDGER_ROWS_H
 #define LEDGER_ROWS_H
 /* Rows of a ledger, added up. Rows of one site, kind of call, fragment and round become one row;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LEDGER_SCAN_H
 #define LEDGER_SCAN_H
 /* One pass over a ledger's lines, for those who read it (ledger_read.h) and who fold it

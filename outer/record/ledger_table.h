@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LEDGER_TABLE_H
 #define LEDGER_TABLE_H
 /* Rows of a ledger added up as the lines of a table, and whether they are as predicted. The files

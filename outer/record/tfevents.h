@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TFEVENTS_H
 #define TFEVENTS_H
 /* TensorBoard's event files: scalars by step. One record: u64 length, masked CRC-32C of it, the

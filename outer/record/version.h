@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VERSION_H
 #define VERSION_H
 /* Version, commit and compiler of this program, for --version, the first log line and each run's

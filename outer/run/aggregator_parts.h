@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AGGREGATOR_PARTS_H
 #define AGGREGATOR_PARTS_H
 /* What atoll serve and a site that is its own aggregator (site.aggregator = self) open alike. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The archives of a run, and a replica in memory that their rounds are replayed at. */
 #include "outer/run/archives.h"
 #include <string.h>

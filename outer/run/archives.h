@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ARCHIVES_H
 #define ARCHIVES_H
 /* The archives (run.archive) of replicas of one run, opened for a replay. Reads only. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ASK_H
 #define ASK_H
 /* Does an aggregator answer, over TLS, with a certificate of the run? One connection for the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CANARY_AUDIT_H
 #define CANARY_AUDIT_H
 /* The audit of a run with canaries (inner/data/canaries.h): each is scored by its loss under the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef COMMAND_H
 #define COMMAND_H
 /* A command of the operator (run.after_checkpoint, data.fetch) as a process of its own, beside the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/run/crash.h"
 #include <execinfo.h>
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CRASH_H
 #define CRASH_H
 /* A crash tells where. After crash_report() a process that gets SIGSEGV, SIGBUS, SIGILL, SIGFPE or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/run/demo.h"
 #include <signal.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DEMO_H
 #define DEMO_H
 /* What `atoll demo` runs, all on this machine and all as processes of this program: certificates,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/run/export.h"
 #include <string.h>
 #include "inner/data/shard.h"

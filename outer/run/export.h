@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef EXPORT_H
 #define EXPORT_H
 /* A trained model as a model of Hugging Face (inner/io/names.h, portable.h), and one of these as

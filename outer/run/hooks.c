@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/run/hooks.h"
 #include <errno.h>
 #include <limits.h>

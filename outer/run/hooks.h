@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HOOKS_H
 #define HOOKS_H
 /* run.after_checkpoint: the operator's command, run once a checkpoint is durable, such as a copy to

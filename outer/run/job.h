@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef JOB_H
 #define JOB_H
 /* The state of one `atoll train` process. cmd_train.c opens the run, the ranks and the device, and

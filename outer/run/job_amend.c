@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Amendments in the training of a site: each step has the settings that are in force for it. */
 #include <inttypes.h>
 #include <stdio.h>

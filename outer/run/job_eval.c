@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Evaluation in a run: every eval.every_rounds the outer parameters on eval.tasks and eval.probes.
  * They are public files and prompts, and the outer parameters are the same at all sites: what comes
  * out says nothing of a site beyond what its rounds have released. Nothing of the training changes;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a training process: what its record, its log and a person are told. */
 #include <math.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The record of a site's health, once a minute, and when the clocks are compared first: cheap
  * enough for the thread that trains. */
 #include <math.h>

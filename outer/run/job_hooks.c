@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The commands of the operator: run.after_checkpoint of the lead, data.fetch of one rank a host. */
 #include "outer/run/job.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Under which keys a training process talks, on record: for those who have to know later what left
  * the site (atoll report --privacy). */
 #include "outer/run/job.h"

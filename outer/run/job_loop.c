@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a process of `atoll train` does around each step: its hook in the loop of inner/train. */
 #include <stdlib.h>
 #include "kernels/base/clock.h"

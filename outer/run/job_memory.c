@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an `atoll train` process will take, before it takes any: the table that a dry run prints,
  * and what does not fit is refused, with settings that would. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opens and closes what a process of `atoll train` works with, after its ranks and its device. */
 #include <stdio.h>
 #include <string.h>

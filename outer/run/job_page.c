@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The live page of a site, its event files for TensorBoard, and what its service manager is told.
  */
 #include <string.h>

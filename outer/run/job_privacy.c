@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The privacy budget of a training process: noise for a claim, the claim in words, the cap. What is
  * charged lies in inner/privacy.charges (inner/train/private.h), and what a step costs is the
  * accountant's (outer/budget/budget.h). No message of an aggregator raises a cap: it can say that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Signals of a training process: those of stop_signals() ask it to stop, SIGUSR2 asks where it
  * stands. All threads block them but one, which waits for them: no handler interrupts a
  * computation. oneDNN's generated code keeps data below the stack pointer, where the frame of a

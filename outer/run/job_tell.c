@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a training process says: log lines, metrics.jsonl, the live line, the final digests. */
 #include <math.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `atoll train` as the trainer of an exchange: the model's parameters and the optimizer's moments
  * are the local values. */
 #include <math.h>

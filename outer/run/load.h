@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LOAD_H
 #define LOAD_H
 /* Loads a trained model for eval, sample and export: configuration, parameters, device. --from

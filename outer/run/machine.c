@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/run/machine.h"
 #include <dlfcn.h>
 #include <glob.h>

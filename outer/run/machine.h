@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MACHINE_H
 #define MACHINE_H
 /* What this machine has, without opening a device: any process, any thread, no errors. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/run/notify.h"
 #include <pthread.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef NOTIFY_H
 #define NOTIFY_H
 /* What a service manager is told (sd_notify): datagrams to $NOTIFY_SOCKET, without libsystemd.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OBSERVE_H
 #define OBSERVE_H
 /* A run seen from afar: the records of its aggregator over the link, with an observer's or an

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OPERATE_H
 #define OPERATE_H
 /* The calls of `atoll operator` to the aggregators of a run. Blocking; one thread; the caller has

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/run/preflight.h"
 #include <dirent.h>
 #include <errno.h>

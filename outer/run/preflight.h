@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PREFLIGHT_H
 #define PREFLIGHT_H
 /* atoll doctor --config: what would stop or spoil a run is said before it starts. One line for each

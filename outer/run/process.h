@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PROCESS_H
 #define PROCESS_H
 /* What other users of this machine may see of this process and of its files. */

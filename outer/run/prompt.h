@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PROMPT_H
 #define PROMPT_H
 /* The ids of a prompt, for a model of given settings. They lie in the arena. Pure but for that. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atoll serve: the aggregator of a run. Opens everything, lets the link's threads work, shows what
  * happens, ends when every site has what the run ends with, or when it is asked to. It begins at
  * round 0 by itself: the initial parameters are a function of run.seed, so the sites' must have the

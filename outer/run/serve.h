@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SERVE_H
 #define SERVE_H
 /* The process of `atoll serve`, from its configuration to its end. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SERVE_REBUILD_H
 #define SERVE_REBUILD_H
 /* The directory of a lost aggregator, made again from what the sites have (docs/protocol.md 3.5):

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SERVE_TELL_H
 #define SERVE_TELL_H
 /* Output of an aggregator: metrics.jsonl (docs/metrics.md), the live rows of its sites, the status

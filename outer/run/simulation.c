@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/run/simulation.h"
 #include <malloc.h>
 #include <signal.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SIMULATION_H
 #define SIMULATION_H
 /* A run of a configuration in virtual time (outer/sim/simulate.h): its sites from outer.sites, the

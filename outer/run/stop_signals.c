@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/run/stop_signals.h"
 #include <stdbool.h>
 #include <sys/syscall.h>

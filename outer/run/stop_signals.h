@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef STOP_SIGNALS_H
 #define STOP_SIGNALS_H
 /* The signals that ask `atoll train` and `atoll serve` to store their work and to end with exit

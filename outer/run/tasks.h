@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TASKS_H
 #define TASKS_H
 /* eval.tasks of a configuration, read: for atoll eval and for evaluations in a run. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #undef _FORTIFY_SOURCE /* its longjmp refuses to go to another stack */
 #include "outer/sim/clock_sim.h"
 #include <stdlib.h>

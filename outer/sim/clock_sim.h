@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CLOCK_SIM_H
 #define CLOCK_SIM_H
 /* Virtual time, chance and coroutines of the simulator: one thread, one 64-bit seed. A task is

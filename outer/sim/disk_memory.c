@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/sim/disk_memory.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DISK_MEMORY_H
 #define DISK_MEMORY_H
 /* A disk in memory without faults (kernels/base/disk.h), for `atoll sim`: what is written is

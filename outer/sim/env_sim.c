@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/sim/env_sim.h"
 #include <limits.h>
 #include <stdlib.h>

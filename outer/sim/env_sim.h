@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ENV_SIM_H
 #define ENV_SIM_H
 /* An environment in virtual time: the real file functions (outer/store/env_files.h) on a given

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/sim/link_line.h"
 #include <math.h>
 #include <stdio.h>

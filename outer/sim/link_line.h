@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_LINE_H
 #define LINK_LINE_H
 /* A link in virtual time that has a rate and a delay and no faults: every call takes the round

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/sim/link_server.h"
 
 enum { STAGE_MS = 300 }; /* without the lock: docs/protocol.md 3.14 */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_SERVER_H
 #define LINK_SERVER_H
 /* The aggregator's end of a simulated link, in virtual time: its service answers calls while its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/sim/round_bench.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ROUND_BENCH_H
 #define ROUND_BENCH_H
 /* What a round costs this machine's processors and disk: one round after the other between the

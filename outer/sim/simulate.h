@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SIMULATE_H
 #define SIMULATE_H
 /* A whole run in virtual time: the production site, aggregators, round core, journal, replica and

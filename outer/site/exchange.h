@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef EXCHANGE_H
 #define EXCHANGE_H
 /* The rounds of a site that trains: carries out the actions of the stepper

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A site's end of the outer loop. DiLoCo (2311.08105) Algorithm 1 is ticked off in site_round_run
  * and adopt: lines 11 to 16, with the steps S1 to S11 of docs/protocol.md 3.1.
  */

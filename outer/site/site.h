@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_H
 #define SITE_H
 /* A site's end of the outer loop, DiLoCo's Algorithm 1 line by line: z = weight * delta + residual,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One call to the aggregator, and what each answer means at a site (docs/protocol.md 3.2). */
 #include <inttypes.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Eager starts (Eager Updates, 2502.12996): with the one-round delay a site that has sent round t
  * continues from an outer step of its own, from the committed state t, with D~ = mean(t-1) +
  * (own(t) - own(t-1)) / M, own fresh delta and the others' of one round ago: an estimate of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Signatures at a site: its own under the headers of its contributions, and the aggregator's under
  * epochs and manifests, which it checks before it binds or adopts (docs/protocol.md 3.4, 6.1).
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_IDENTITY_H
 #define SITE_IDENTITY_H
 /* What a site signs, and what it checks of what an aggregator has signed. All of it does nothing

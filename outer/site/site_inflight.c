@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In-flight slots: a slot carries out one round of one fragment at a time. With overlap each slot
  * has a thread; blocking, the caller itself carries the round out, in site_complete. The slots'
  * states are guarded by site->post; everything else a round touches, by site->mutex (site_own.h).

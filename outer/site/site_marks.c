@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/site/site_marks.h"
 #include <string.h>
 #include "kernels/base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_MARKS_H
 #define SITE_MARKS_H
 /* What a restart has to be told of an inner checkpoint in addition to its step

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Secure aggregation at a site (docs/privacy.md, "Secure aggregation"): pair keys with the other
  * sites (site_masks_setup.c), the mask of each contribution (site_masks_round.c), the one seal of a
  * round that this site signs, and what it reveals for it (site_masks_seal.c). The decisions are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_MASKS_H
 #define SITE_MASKS_H
 /* Secure aggregation at a site: site_masks.c. Everything returns at once where privacy.secure is

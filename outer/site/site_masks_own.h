@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_MASKS_OWN_H
 #define SITE_MASKS_OWN_H
 /* What the files of secure aggregation at a site share (site_masks.c). With the site's mutex

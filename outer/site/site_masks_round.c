@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which sites a masked round has, a pair key with each of them, and the mask of this site's
  * contribution (docs/privacy.md, "Secure aggregation"). */
 #include "outer/site/site_masks_own.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which sites a round has, as this site knows it: from the manifests that it has adopted. That each
  * follows from the one before, the organ roster checks (outer/organ/roster). */
 #include <inttypes.h>

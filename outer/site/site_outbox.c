@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The outbox: a site's contribution to a round is encoded once and stored durably; from then on
  * only its stored bytes are sent. When the round's manifest does not include it, its values return
  * to the residual.

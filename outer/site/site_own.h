@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_OWN_H
 #define SITE_OWN_H
 /* What the files of the site share. Which members of struct site each of them writes, and what it

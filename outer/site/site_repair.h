@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_REPAIR_H
 #define SITE_REPAIR_H
 /* What a site does when something is lost: its own damaged files are repaired (site_scrub.c), a

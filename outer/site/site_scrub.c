@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The scrub of a site's directory (outer/store/scrub.h): which files it reads, and how each is made
  * again. What the process holds in memory is written again at once; the manifest and the aggregate
  * of an earlier round come from the aggregator, by the digests that follow them here; an earlier

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A round given up: an aggregator of a later epoch has committed the last round of this site
  * otherwise, and the round is not final (docs/protocol.md 3.4).
  *

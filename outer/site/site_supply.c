@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The aggregator has lost its directory: what this site has of the run goes to it, part by part,
  * over the link for contributions (docs/protocol.md 3.5). Only the state that all replicas share,
  * and the aggregator's announcements: no residual, no contribution.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AGGREGATE_H
 #define AGGREGATE_H
 /* From the contributions of a round to its aggregate (docs/formats.md 7). Exact: the aggregator

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Error feedback at the aggregator. */
 #include "outer/store/downlink.h"
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DOWNLINK_H
 #define DOWNLINK_H
 /* Downlink compression. From outer.downlink_compression_from sites in a round on, the aggregator

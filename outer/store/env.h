@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ENV_H
 #define ENV_H
 /* Storage and clock of the outer loop: the real ones (env_posix.c) and simulated ones with crash

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/store/env_files.h"
 #include <limits.h>
 #include <string.h>

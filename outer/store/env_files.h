@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ENV_FILES_H
 #define ENV_FILES_H
 /* The file operations of an environment (env.h) on its disk: the same for the machine's files and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Storage and clock of the outer loop on a real machine: files under one locked root, the monotonic
  * clock. */
 #include <limits.h>

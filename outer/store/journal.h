@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef JOURNAL_H
 #define JOURNAL_H
 /* The aggregator's memory across restarts: an append-only file of promises and decisions. A record

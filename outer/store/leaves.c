@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/store/leaves.h"
 
 const char *leaves_array_name(const struct outer_state *m, enum leaves_array array)

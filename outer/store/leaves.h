@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LEAVES_H
 #define LEAVES_H
 /* Digests of the pieces of a fragment's state: the leaves by which a difference gets a place. A

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The outer state in memory: its arrays, parts and digests, the schedule under amendments. */
 #include "outer/store/outer_state_own.h"
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OUTER_STATE_H
 #define OUTER_STATE_H
 /* The outer state as every replica (each site, the aggregator) holds it, for each fragment: theta,

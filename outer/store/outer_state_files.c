@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The files of the outer state: states, manifests, aggregates, CURRENT; which of them are kept. */
 #include "outer/store/outer_state_own.h"
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OUTER_STATE_OWN_H
 #define OUTER_STATE_OWN_H
 /* What the files of the outer state share. Which file writes what of struct outer_state:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loads the state that CURRENT names, and rebuilds damaged states. */
 #include "outer/store/outer_state_own.h"
 #include <inttypes.h>

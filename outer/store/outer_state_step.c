@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The outer step and the commit. The step is DiLoCo's (2311.08105, Algorithm 1, line 14), on the
  * mean that the aggregate decodes to. */
 #include "outer/store/outer_state_own.h"

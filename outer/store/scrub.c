@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/store/scrub.h"
 #include <inttypes.h>
 #include <limits.h>

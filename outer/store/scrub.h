@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SCRUB_H
 #define SCRUB_H
 /* The scrub: a thread that reads a directory's files again and compares them with their digests, so

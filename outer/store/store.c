@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/store/store.h"
 
 static const char begun_path[] = "begun";

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef STORE_H
 #define STORE_H
 /* Records (kernels/base/record.h) as files of an environment, and the one record that says that a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/view/http.h"
 #include <stdio_ext.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HTTP_H
 #define HTTP_H
 /* A small HTTP server for the live page and for scrapers: GET of a few fixed paths. It asks nobody

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LIVE_H
 #define LIVE_H
 /* What is shown of a run while it goes on, from the records of its directories (report_follow): as

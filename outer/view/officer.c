@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The page for a data-protection officer: what left a site, when, to whom, under which keys, and
  * what is promised for the people in its data. From the site's run directory alone. */
 #include "outer/view/officer.h"

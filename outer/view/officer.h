@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OFFICER_H
 #define OFFICER_H
 /* The page of one site for a data-protection officer: what left the site, under which keys,

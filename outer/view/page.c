@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/view/page.h"
 #include <string.h>
 #include "kernels/base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PAGE_H
 #define PAGE_H
 /* The live page of one or more run directories, or of records that come over the link, at the own

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PAGE_DATA_H
 #define PAGE_DATA_H
 /* The one JSON object that the page (page/page.js) draws, and that scripts read: status.json of the

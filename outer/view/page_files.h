@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PAGE_FILES_H
 #define PAGE_FILES_H
 /* The files of outer/view/page as bytes; CMake writes page_files.c. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PAGE_OWN_H
 #define PAGE_OWN_H
 /* Inside the page's data: what its parts share. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PAGE_REPORT_H
 #define PAGE_REPORT_H
 /* A report: the page of a run (page/) as one file, with its style, its script and its data inside.

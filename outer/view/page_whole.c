@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What only a report has: all series, what was counted and predicted, every byte on the link, whose
  * data counted, and how to repeat the run. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/view/progress.h"
 #include <errno.h>
 #include <inttypes.h>

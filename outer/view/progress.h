@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PROGRESS_H
 #define PROGRESS_H
 /* What a person sees while it trains: one row per site on stderr, updated in place on a terminal,

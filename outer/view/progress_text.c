@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The text of progress rows: numbers, fitting to a width, log lines as sentences, the pace. */
 #include <ctype.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/view/released.h"
 #include <inttypes.h>
 #include <stdio.h>

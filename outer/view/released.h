@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELEASED_H
 #define RELEASED_H
 /* What left a site under secure aggregation, and whether it can be proved: of the records that the

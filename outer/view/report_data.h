@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef REPORT_DATA_H
 #define REPORT_DATA_H
 /* What a report needs to know of each run directory, read from its metrics.jsonl (docs/metrics.md).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/view/report_now.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef REPORT_NOW_H
 #define REPORT_NOW_H
 /* Inside the report: how a run goes now, from its records one by one (struct report_now). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SECURE_H
 #define SECURE_H
 /* What secure aggregation promises, in words: printed at a start, in the report and in the record

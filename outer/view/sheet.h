@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SHEET_H
 #define SHEET_H
 /* A page of headings, sentences and tables, as HTML or as text for a terminal. HTML needs no script

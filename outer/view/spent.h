@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SPENT_H
 #define SPENT_H
 /* What a site has spent of its privacy budget, of its run directory: inner/privacy.charges, and

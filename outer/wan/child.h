@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CHILD_H
 #define CHILD_H
 /* Processes that a command starts and answers for: demo, wan. One owner, one thread. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loop: deliver what is due, sleep until the next packet is due or one comes, read. Packets lie in
  * slots of one size; a binary heap of (due, order) says which is next. */
 #include "outer/wan/emulator.h"

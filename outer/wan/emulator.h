@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef EMULATOR_H
 #define EMULATOR_H
 /* The router of the emulated network: takes IP packets out of every place's TUN, asks the flow of

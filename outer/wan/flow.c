@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The model of one direction. Exactness: the transmitter's clock keeps the remainder of every
  * division, so a thousand packets take what one of a thousand times the size would. */
 #include "outer/wan/flow.h"

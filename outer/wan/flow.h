@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FLOW_H
 #define FLOW_H
 /* One direction between two places of an emulated network, as a pure model: a packet is offered at

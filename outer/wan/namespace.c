@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A forked helper makes the namespace, sets it up from inside and hands the descriptors over
  * (SCM_RIGHTS). The caller itself never changes its namespaces. */
 #include "outer/wan/namespace.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef NAMESPACE_H
 #define NAMESPACE_H
 /* A place of the emulated network on this machine: a network namespace of its own with one TUN

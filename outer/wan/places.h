@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PLACES_H
 #define PLACES_H
 /* A command at every place of an emulated network, until the last one, or a named one, has ended.

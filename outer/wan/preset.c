@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The presets. Numbers are typical ones, not measurements of one provider: where each comes from
  * stands beside it. Round trips follow the way of the light (5 us per km of fibre, routes about 1.5
  * times the straight line) and agree with what public latency tables of the large clouds show

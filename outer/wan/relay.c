@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The loop is outer/link/forward.h's; here are addresses, and what a flow does to the bytes. */
 #include "outer/wan/relay.h"
 #include <arpa/inet.h>

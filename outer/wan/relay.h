@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELAY_H
 #define RELAY_H
 /* What stands in for the emulator where namespaces or TUN devices are refused: carries TCP streams

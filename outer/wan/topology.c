@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A topology's text into flows. The sections of pairs are not known beforehand, so the text is read
  * twice: once for its sections, from which key tables are made, and once through config_load_text
  * with them. */

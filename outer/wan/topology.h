@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TOPOLOGY_H
 #define TOPOLOGY_H
 /* Which places an emulated network has and what lies between them, from a YAML file or a preset:

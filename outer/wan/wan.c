@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opens places, starts the process that moves the bytes, prints what it counted. */
 #include "outer/wan/wan.h"
 #include <errno.h>

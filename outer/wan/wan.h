@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef WAN_H
 #define WAN_H
 /* An emulated network on this machine, opened from a topology: namespaces and a router process for

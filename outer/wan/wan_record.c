@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a network did, as rows that a report shows (page_whole_wan). */
 #include "outer/record/jsonl.h"
 #include "outer/wan/wan.h"

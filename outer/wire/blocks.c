@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/wire/blocks.h"
 #include <string.h>
 #include "kernels/base/err.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef BLOCKS_H
 #define BLOCKS_H
 /* The received part of a transfer. A payload is divided into at most BLOCKS_MAX blocks of whole

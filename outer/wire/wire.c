@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Structs <-> protobuf. The only file that includes protobuf-c. Decoding takes memory from the
  * caller's capped arena, and every text, digest, count and enumeration is checked before it reaches
  * a struct.

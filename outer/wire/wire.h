@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef WIRE_H
 #define WIRE_H
 /* The messages as plain structs, and their protobuf form (wire.c, the one file that includes

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What run.archive costs a round: an aggregator and two sites over loopback, the same run in turns with an archive and without.
 
     tests/bench/archive.py [--atoll FILE] [--groups N] [--rounds R] [--tau STEPS] [--dir DIR] [--csv FILE]     default: 8 groups, 40 rounds

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef BENCH_H
 #define BENCH_H
 /* Measuring, for the programs in this folder: what is compared runs interleaved in one process, the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What one round costs the aggregator at 2, 8 and 64 sites over real mutual TLS: CPU seconds per
  * GiB that went in or out, and the memory of its own (RssAnon, looked at every 10 ms; mapped files
  * are the page cache's) above what it had before the first call with all of the outer state in use;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Codecs on the CPU, in GB/s of f32, against a memory copy by the same number of threads in the
  * same run.
  *

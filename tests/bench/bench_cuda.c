@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Speed of the GPU's ops at the shapes of GPT-2 124M beside this GPU's own ceilings, measured in
  * the same run: a device-to-device copy, a large bf16 product. Random data: zeros run faster than
  * anything real. Exit code 77 without a GPU. Rows as bench.h says; baseline is the ceiling in the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole training steps on the GPU: forward, backward, clip, optimizer, on random ids. GPT-2's sizes
  * and 1b: Llama 3.2 1B (1,235,814,400 parameters: 16 layers of 2048, 32 heads over 8 of keys and
  * values, SwiGLU of 8192, vocabulary 128256). Rows as bench.h says: tokens/s beside what 989

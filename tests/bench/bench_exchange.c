@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How long one exchange takes over an emulated network, as a multiple of what the line needs: bytes
  * / rate + one round trip. A contribution up (until its receipt) and an aggregate down through the
  * real link as a user gets it (site.streams: auto), a raw TCP stream of the same size, the same

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A contribution of 256 MiB over loopback mutual TLS through link_contribute, against a raw TLS
  * socket of the same OpenSSL, same cipher, same process: MB/s and CPU seconds per GiB of both ends
  * together.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Masks of secure aggregation, in GB/s of mask bytes, against ChaCha20 alone: one thread, in
  * processor time, so that other work on the machine counts little.
  *

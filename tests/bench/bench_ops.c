@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The device's ops at the shapes of a 30M GPT (C 512, 8 heads, 16 sequences of 256), in f32 and
  * bf16. Products in GFLOP/s against the library's own 2048 x 2048 x 2048 in the same type, which
  * stands for the peak; attention (multiplications under the causal mask only, backward counted

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of the inner optimizers for a GPT of 98 M parameters (12 layers, width 768, vocabulary
  * 16,384) in f32, the gradient's norm included. Each against the bytes that its step must move at
  * the rate of a copy by the same threads; Muon against its matrix products at the rate of a product

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sums over the ranks of a site, as one training step asks for them. Start it once for each rank,
  * with torchrun's variables or under mpirun; `bench_ranks cpu` measures MPI. Rank 0 writes the
  * rows. tests/gpu.sh runs it on machines with several GPUs.

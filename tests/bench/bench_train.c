@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Training steps, forward, backward, clip, AdamW, on random ids: GPTs of about 10 M and 30 M
  * parameters, and BERTs with masked tokens (B1, 1.3 M, and BERT-base, 110 M) whose sequences may
  * be shorter than their slots. It answers lines on stdin, so that tests/bench/train.py and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How faithful the emulated network is: UDP packets from place to place, stamped by the sender, on
  * one machine with one clock. Delay (target: within 1 ms), rate (2 %), loss (within the binomial
  * spread), and the highest rate of packets at which nothing is missed.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Registers, shared memory and spills of every kernel, one line each, from ptxas. No GPU is needed. A hot kernel may spill 16
 # bytes, which a bound on its registers costs (attention_bwd_keys: 12, for a third block a multiprocessor). The last line is
 # "N kernels, N with spills, N of them hot"; it fails when a hot kernel spills more.

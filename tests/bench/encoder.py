@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Training speed of encoders beside PyTorch's: real tokens/s of the same model, lengths, targets, threads and optimizer, by turns.
 
     ninja -C build bench_train

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The encoder's training step in PyTorch, speaking bench_train.c's protocol: "go N" on stdin, N times in seconds on stdout; "cpu N":
 processor time instead of the clock's.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of a two-rank gloo all-reduce, for bench_exchange: RANK ADDRESS PORT BYTES.
 
 Rank 1 is told on stdin to go (one byte) and answers the seconds on stdout as a double; rank 0 follows.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What the flags against attacks on memory cost (deploy/hardening.cmake): codecs, kernels and training steps of two builds, with
 all flags and without some, in turns.
 

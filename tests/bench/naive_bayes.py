@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Multinomial naive Bayes on words and bigrams: the floor that a fine-tuned encoder has to beat.
 
     python3 tests/bench/naive_bayes.py TRAIN.tsv HELD_OUT.tsv [HELD_OUT.tsv ..] [--labels 2000,1000] [--add 1,0.5]

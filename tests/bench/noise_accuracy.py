@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Held-out accuracy with independent noise and with correlated noise at the same epsilon, in turns.
 
     tests/bench/noise_accuracy.py ATOLL DEMO [--epsilon E,E] [--bands N] [--seeds N] [--csv FILE]

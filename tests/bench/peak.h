@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PEAK_H
 #define PEAK_H
 /* What the processor can do in f32, measured: the figure that GFLOP/s of a step are a share of. */

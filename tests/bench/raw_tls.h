@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef RAW_TLS_H
 #define RAW_TLS_H
 /* What the link is compared with: TLS by the same OpenSSL on a blocking socket, nothing else. */

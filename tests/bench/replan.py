@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """outer.replan in a real run: a preset of `atoll wan` whose rates halve in mid-run, and training's share of the time by round.
 
     tests/bench/replan.py --atoll build/bin/atoll --text gcide.txt --dir /tmp/replan [--wan 4g_hospital] [--csv tests/bench/results.csv]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The site of utilisation.py --torch: a GPT-2 of Hugging Face in PyTorch, with the settings that `atoll train` would get.
 
     site_torch.py --section.key value ...

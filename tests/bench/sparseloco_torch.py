@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """SparseLoCo (2508.15706, algorithm 1) and DiLoCo once more, written from the paper: is what top-k loses the method's, or ours?
 Shares nothing with Atoll but the text. All sites in one process, inner AdamW in f32 with PyTorch, everything outside in float64
 with numpy: exact values or two magnitudes, chunks of the flat parameters or 64 x 64 blocks of matrices.

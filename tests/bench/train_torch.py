@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same training step in PyTorch, speaking bench_train.c's protocol: "go N" on stdin, N times in seconds on stdout.
 
     python3 tests/bench/train_torch.py 10m|30m f32|bf16 THREADS eager|compiled

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """GPT-2 124M (or 1.5B, or Llama 3.2 1B) in PyTorch on one GPU, as its users run it: torch.compile, SDPA with flash attention, fused
 AdamW, bf16 autocast; tokens/s and MFU beside what `atoll train --device.kind cuda` reports on the same machine.
   train_torch_cuda.py [124m|1558m|1b] [micro-batches to try, default 32,64,128] [steps] [--attention default|flash|cudnn] [--csv FILE]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Share of the time that training trains, two sites under an emulated ocean: blocking, streaming, overlapped, delayed.
 
     tests/bench/utilisation.py --atoll build/bin/atoll --text gcide.txt --dir /tmp/util [--wan transatlantic] [--csv tests/bench/results.csv]

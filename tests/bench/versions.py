@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Speed of two versions of Atoll side by side in one run: the inner step and a whole outer round.
 
     tests/bench/versions.py OLD NEW [--turns 5] [--size 10m] [--csv tests/bench/results.csv]

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Real processes: an aggregator and eight sites in strict mode, four of them behind a relay (`atoll wan`). At random a process is
 # killed (SIGKILL) or stopped for a while (SIGSTOP), the relay's links are cut, frozen or slowed, a disk is filled and freed while the
 # run goes on; once the aggregator's directory is lost and made again on another one from the sites' (`serve --rebuild`). What ended

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What chaos.sh does to its processes. Sourced behind ../e2e/lib.sh; the caller sets names, seed, port, address, behind_relay (sites
 # that dial the relay) and rounds.
 line=fast # of the relay, between faults

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDA_TEST_H
 #define CUDA_TEST_H
 /* The device under test, by what a test is linked with: a GPU (test_device.c), its kernels emulated

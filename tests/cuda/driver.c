@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A stand-in for the NVIDIA driver, libcuda.so.1, so that cuDNN makes plans where there is no GPU:
  * it writes a kernel's source for the GPU that it is told of, compiles it with NVRTC, and hands the
  * result to the driver, which here takes everything and runs nothing. All that wants a GPU is

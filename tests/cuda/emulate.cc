@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fibers behind emulate.h: a kernel's threads, where they meet, and its launch. The runtime
  * around them is fake_cuda.c.
  */

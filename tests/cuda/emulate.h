@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef EMULATE_H
 #define EMULATE_H
 /* A stand-in for the CUDA runtime, included in front of the .cu files (-include) when they are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shadow memory behind emulate_memory.h. For each two bytes of shared and of device memory (four of
  * large allocations): who wrote last and who has read since, with the times at which they did. A
  * record holds one writer and one reader, the rest is a flag, so a race within a word may go

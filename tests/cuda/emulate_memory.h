@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef EMULATE_MEMORY_H
 #define EMULATE_MEMORY_H
 /* What emulated kernels may touch, and in which order: bounds, alignment and data races, for every

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libatoll_cuda.so of the emulator: the whole program on an emulated GPU, in tests/e2e. The kernels
  * run unchecked (the tests of the ops check them); a process may use several devices from several
  * threads, one call at a time. At a device's end it says on stderr what crossed between host and

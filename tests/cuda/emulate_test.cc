@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a test of the ops links beside the emulated device: cuda_test_open() of it, the module's log
  * and errors, which are the test's own. */
 #include <stdarg.h>

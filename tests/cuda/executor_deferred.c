@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The deferred executor: a stream's work runs when the host waits for it. */
 #include "tests/cuda/fake_cuda.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The functions of the CUDA runtime: fake_cuda.h. */
 #include "tests/cuda/fake_cuda.h"
 #include <stdalign.h>

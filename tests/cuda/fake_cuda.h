@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
 /* A stand-in for the CUDA runtime, for machines without a GPU. fake_cuda.c implements the runtime's

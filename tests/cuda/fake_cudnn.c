@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cuda/fake_cudnn.h"
 #include "tests/cuda/fake_cuda.h"
 #include "kernels/cuda/cudnn.h"

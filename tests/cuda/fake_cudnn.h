@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FAKE_CUDNN_H
 #define FAKE_CUDNN_H
 /* A cuDNN of the emulated device: attention in float64 out of loops, from the same shapes, layouts

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuBLASLt as its documentation describes it, for matmul_cuda.c when it is emulated: column-major
  * D = op(A) op(B) + beta C with epilogues, by plain loops in double. Strict about what the library
  * leaves to its caller: sizes, strides, alignments that the heuristic was told, device pointers.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FAKE_LT_H
 #define FAKE_LT_H
 /* What the emulated device's cuBLASLt counts. */

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The exact set must not contain a contracted operation: compiles its files as the build does and reads their PTX.
 # Allowed are the fma of IEEE division, which nvcc hides in div.rn. Then the same without --fmad=false must show
 # some in each file where a product meets a sum, or this test looks for nothing.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Third-party headers of the GPU's libraries stay where they belong: CUDA's in the .cu files, dev_cuda.c and coll_nccl.c;
 # NCCL's in coll_nccl.c; cuDNN's in one file. And each of these is found at all, or this test looks for nothing.
 set -eu

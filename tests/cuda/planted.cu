@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels with one bug each, for the emulator: planted.sh runs each in a process of its own and
  * compares what the emulator says. Without a name it lists them. If one goes unseen, a bug of that
  * kind in kernels/cuda goes unseen until it runs on a GPU.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The emulator finds what is planted: each kernel of planted.cu with a bug must end in the emulator's message, or in a trap.
 #   planted.sh PROGRAM
 set -eu

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who computes attention on a GPU, on the emulated device with a stand-in for cuDNN that works in
  * float64 (fake_cudnn.c): the rule and its record, what is measured and when, tables and layouts of
  * dense and ragged batches, and results against the CPU's whichever kernel is kept. If these are

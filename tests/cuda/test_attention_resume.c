@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A run that chooses its attention kernel by the clock, stopped and resumed when the clock says
  * otherwise, has the bits of the run that was not stopped: on the emulated device, whose cuDNN
  * (fake_cudnn.c) rounds elsewhere than our kernels do. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exact set of the CUDA backend against the CPU's, by memcmp: random values of every size,
  * denormals, the largest floats, ties and their neighbours, counts and addresses that are no
  * multiple of 16 bytes. If one bit differs, members of a run disagree about the outer state. Not

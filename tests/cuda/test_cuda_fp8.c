@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: training with fp8 products on a GPU is other arithmetic than its
  * emulation on the CPU, or the library refuses a shape. Linear layers, classifier and logits of the
  * device with device.products = fp8_hybrid against the CPU's emulation, whose operands are the same

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The whole model, forward and backward, on the GPU against the CPU in f32: one forgotten argument
  * between the ops shows here. The same test runs with the kernels emulated on this host. The CPU's
  * model is itself checked against float64 and finite differences (tests/inner/model/test_model.c).

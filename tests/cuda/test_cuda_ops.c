@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every fast op of the CUDA backend against the same op of the CPU backend, which is the
  * specification, on the same random inputs; bounds at each. Each op runs twice and must give the
  * same bytes. Linked twice: with a GPU (skips without one), and with its kernels emulated on this

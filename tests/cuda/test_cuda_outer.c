@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A site's outer arithmetic on the GPU against the CPU's: the same rounds of the real site and
  * member on either device, for every codec; payloads, states, residuals and parameters are the same
  * bytes. If one differs, a run whose sites have different machines falls apart in its first rounds.

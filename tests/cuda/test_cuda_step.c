@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: the GPU idles while the host reads a loss, a step that is not
  * finite changes parameters that are sent to other sites, a run that is read late is another run,
  * memory is taken that the start-up table does not name. On a GPU, and with its kernels emulated,

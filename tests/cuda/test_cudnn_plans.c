@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuDNN's attention without a GPU: our graphs are built, recognised by the library's heuristics for
  * the GPU we name, and compiled for it by NVRTC; only the launch is missing (driver.c stands in for
  * the driver). A wrong stride, type, order of operations or attribute shows as a graph that no

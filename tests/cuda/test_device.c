@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_test_open() on a GPU, through the module, as the program does. */
 #include "tests/cuda/cuda_test.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_test_open() of tests that are about no device: this host, two threads. */
 #include "tests/cuda/cuda_test.h"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a list that stands for a promise lost lines, and nobody misses them. One table over every durable chain
 # and numbered sequence (seals, archive, manifests, charges, the ledger of a site's people, journal with an operator's acts, epochs):
 # of each the first, a middle, the last and all elements are removed, and an older copy is put in its place. The program that reads

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: an operator is not warned. The rules of deploy/grafana are no rules, fire on a run in order, stay silent
 # on one in trouble (promtool), or they and the dashboard name metrics that there are not.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a setting that an operator amends in mid-run is not in force at the same round everywhere, or is
 # forgotten by a process that is killed, or a second run with the same amendments ends with other bits (docs/protocol.md 3.17).
 # The outer momentum warms up and cools down meanwhile: it is one function of a round, before and after amendments, kills, a rebuild.

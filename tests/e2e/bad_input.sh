@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Wrong input, each with a sentence that says what, where and what to do, with its exit code, and nothing lost.
 . "$(dirname "$0")/lib.sh"
 steps=24

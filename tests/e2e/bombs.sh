@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A compressed file of little more than nothing becomes shards in the memory that a small file takes: foreign bytes are bounded
 # before they are expanded. What a file expands to lies on disk, and is gone afterwards. $1: the program, $2: a scratch directory
 set -eu

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads what `atoll export --checkpoint` wrote by the published format of safetensors, and computes the next step of Adam from it.
 
     checkpoint_files.py names DIR           moments stand beside each parameter, in its shape

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The reference of choices.sh: prompts as lm-evaluation-harness makes them (its rules, with Python's own strip, capitalize and
 re), token ids, and the log-likelihoods of an exported GPT-2 in float64, plain Python. Nothing of the program is used."""
 import csv

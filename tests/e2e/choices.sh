@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: accuracy on a multiple-choice task is another one than lm-evaluation-harness or llm.c find for the same
 # model and file: the prompt, the ids of a choice, what is cut from a long context, the log-likelihood, the pick of equal choices.
 # A reference in Python scores the exported model in float64.

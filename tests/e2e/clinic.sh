@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # deploy/examples/clinic.yaml over three small CSV files: labels, an encoder, secure sums and privacy for a patient, by the commands
 # of its first lines. No patient is at two sites' parts or on both sides of a hold-out; reports have commas, line breaks and tabs.
 . "$(dirname "$0")/lib.sh"

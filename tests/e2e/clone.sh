@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A copy of the aggregator's directory is started beside the original. Sites that have met the newer process prove it to the older
 # one, which halts for good; the run goes on at the newer one, and ends with the SHA-256 of the run that nobody disturbed. Then a
 # copy from before the last rounds is served: it halts too. At last a site whose identity key was stolen gets another.

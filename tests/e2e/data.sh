@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # From a text file to shards through the two commands a person types, and the exit codes of what goes wrong.
 # $1: the program, $2: a scratch directory
 set -eu

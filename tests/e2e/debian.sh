@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: README's two commands on a fresh Debian. For each release an empty system (debootstrap), a clone of this
 # commit inside, then both commands, and the build of everything with gcc and with clang. Not in the suite: it takes an hour and the
 # network. By hand, for a release, and after a change of what is installed or how it is built:
@@ -40,7 +41,7 @@ while [ $# -gt 0 ]; do
     --compiler) compilers=$2 && shift ;;
     --dir) top=$2 keep=yes && shift ;;
     --keep) keep=yes ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '3,14s/^# \{0,1\}//p' "$0" && exit 0 ;;
     --) shift && break ;;
     *) wrong "$1 is no option and no release; --help lists them" ;;
     esac

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: deploy/run-demo.sh --private. The same script, with fewer steps and labels that are made here.
 . "$(dirname "$0")/lib.sh"
 

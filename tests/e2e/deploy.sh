@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: who has a GPU gets a build without it and no word why; the ranks of a machine are not started, not
 # stopped, or left behind when one is lost; a cut download is trained on; a script does not even parse.
 . "$(dirname "$0")/lib.sh"

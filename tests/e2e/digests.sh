@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: the bits of a run. Short runs with nearly every setting end with the recorded parameters, momentum,
 # residual, losses, and do the same at the same steps (tests/golden/digests/README.md).
 #   tests/e2e/digests.sh ATOLL SCRATCH                 all rows against the record; names those that differ

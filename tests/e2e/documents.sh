@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: the documentation names keys or settings that the program does not have.
 . "$(dirname "$0")/lib.sh"
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: wrong input of an encoder's way - tokenizer, text, labels, masked text, pairs, a published model -
 # trains all the same, or is refused without what, where and what to do.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: masked text with pairs, or labels, train otherwise on two ranks or after a stop in the middle of an epoch;
 # a document of one token, one labelled line or a text that is too long stops an encoder.
 . "$(dirname "$0")/lib.sh"

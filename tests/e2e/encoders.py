@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The golden models of BERT, ALBERT and ModernBERT as transformers names them, and their golden logits.
 
     tests/e2e/encoders.py write GOLDEN_FOLDER OUT        OUT/model.safetensors and config.json

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: an encoder of Hugging Face computes other logits after its import, or is not the same file after its
 # export. The models and the logits are transformers' (tests/golden); deploy/check-export.py asks the package itself.
 . "$(dirname "$0")/lib.sh"

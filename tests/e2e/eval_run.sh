@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: evaluation in a run. It would change a bit of the training, score another model than the outer one of its
 # round, come twice or not at all after a kill -9, or not be counted as its own cause of lost time.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: train.steps cannot grow between two starts; a kill -9 in the added part changes the result; a smaller
 # train.steps, or one that is not the aggregator's, is accepted or refused without a word on what to do.
 #   extend.sh ATOLL SCRATCH

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The way of an encoder: a vocabulary is learned, two sites train on masked text, fine-tune on labels that stay where they are, and
 # evaluate. Killed sites and a killed aggregator change nothing. Two ranks train as one.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # More connections than the aggregator may have descriptors, none of which says anything, from the sites' own address: sites
 # still join, the probe still gets its answer, the run ends. Then nobody answers, and the probe says so.
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A disk that is full for some files alone, for end-to-end scripts: LD_PRELOAD of a process. While
  * the file that FULL_FILES names holds a line, a path that has this line in it cannot be opened for
  * writing: "No space left on device". */

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The whole program on a GPU that tests/cuda emulates (device.kind: cuda): an aggregator and two sites over TLS, int4, the outer
 # arithmetic on the GPU beside the training. kill -9 of a site and of the aggregator, and Ctrl-C: the same SHA-256 of parameters,
 # momentum and residuals as without; the same with the arithmetic on the host's cores (outer.device: cpu). What crosses between

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A machine without CUDA's libraries, or without a GPU: the program starts there, everything on the CPU works, no library of
 # CUDA is loaded for it, and whoever asks for a GPU is told what is missing and what to do. Without -DCUDA=ON there is no
 # module to look at: exit code 77.

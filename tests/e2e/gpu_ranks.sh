@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a site of several GPUs trains another model than one of one GPU, hangs when a rank is killed, says
 # nothing of it, or does not go on where it was. Each rank is a process that this script starts, with torchrun's variables, as
 # torchrun and srun do. Without GPUs the modules beside the program are stand-ins (tests/nccl); on a machine with several:

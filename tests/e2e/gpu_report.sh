@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # tests/gpu.sh on a machine without a GPU, and with a pretended one whose programs pass, fail, skip and hang. If this fails, the
 # ten minutes on a lent GPU are lost: a stage hangs or is missing in the report, or a killed run leaves programs on the GPU.
 . "$(dirname "$0")/lib.sh"

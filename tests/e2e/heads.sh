@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: heads of multiverse learning that never leave, leave at other ranks than at one, or come back after a
 # restart; an evaluation that asks a head which has left.
 . "$(dirname "$0")/lib.sh"

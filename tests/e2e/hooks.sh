@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: run.after_checkpoint delays a step, copies a checkpoint that is removed meanwhile, lets a file name become
 # a command, or ends the run; data.fetch takes half a file for a shard, or a run ends where it should wait for one.
 . "$(dirname "$0")/lib.sh"

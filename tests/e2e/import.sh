@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: several sites that import published weights train from other parameters than these, or a process that
 # starts from others is let in.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Quorum mode, three sites: two go on without the third; it comes late and takes a snapshot; it is killed, stays away,
 # and catches up. In the end all three and the aggregator hold the same outer state.
 . "$(dirname "$0")/lib.sh"

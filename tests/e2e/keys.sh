@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a command asks for a key's pass phrase at the terminal and waits for ever; a wrong key, a certificate chain
 # in the wrong order or an encrypted key is an "internal error"; a careless umask lets everybody write the keys' directory, or such a
 # directory is believed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A site that lies, over the real link and with a certificate of the run: values of 3.3e38, weights
  * of FLT_MAX, NaN, one after the other, to every round it finds, until the last is committed or it
  * is answered `excluded`.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: one authorised site can end, freeze or poison a run (docs/protocol.md 3.10, 3.12). Site c is a program
 # with a certificate of the run that sends well-formed rounds of 3.3e38, weights of FLT_MAX and NaN, or rounds that are too loud.
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the end-to-end scripts share. Sourced with the program and a scratch directory as $1 and $2:
 #   . "$(dirname "$0")/lib.sh"
 # Then the working directory is the scratch directory, with text.txt in it; all processes started here end with the script.

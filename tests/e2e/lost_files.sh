@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Absence is never a beginning: with a process killed and one of its files gone, in mid-run, the same command goes on where it was, and
 # the run ends with the SHA-256 (parameters, momentum, residuals) of the run that nobody disturbed.
 . "$(dirname "$0")/lib.sh"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes data sets of masked text by the published format of Megatron-LM's index, with Python's standard library alone:
 
     masked.py DIR [SALT]

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Masked text from an indexed data set: the loss falls, a stopped run ends with the bits of a whole one, two ranks train as one, two
 # sites share the vocabulary or are refused before a step, and sets with names are evaluated one by one.
 . "$(dirname "$0")/lib.sh"

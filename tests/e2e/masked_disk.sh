@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A disk without room in masked rounds, for each file of secure aggregation: keys, decisions and evidence of a site, seal and record of
 # the aggregator. The process says which file it could not write. A site ends with exit code 1, the aggregator waits. Once there is
 # room, the run goes on and ends with the SHA-256 of the undisturbed one.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A file of secure aggregation that is lost or damaged. What breaks if this fails: the aggregator without its file `setup` stops, or
 # the sums differ; a site without its pair keys, or without the list of what it has signed, takes its directory for a new one.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: one flipped bit in the MANIFEST of a site's newest state stalls a masked run for good, and the site blames
 # the others ("strangers") for what its own disk has lost. The site names the file, fetches it again, and the run ends with the bits of
 # an undisturbed one. The same for a manifest that is missing, and without masks.

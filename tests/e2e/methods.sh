@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: settings of docs/methods.md that are accepted and do not run. Every block of its section 1 trains for 20
 # steps at two sites, or at one that is its own aggregator: with a round every 4 steps (slices: as they are) and at most 4
 # fragments, the rest as the page has it. Both sites end with the same outer parameters.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a mixture of sources (data.train: [{glob, weight}]) gives a source another share than its weight, or a
 # run that was killed, or went on with other weights or another number of ranks, trains on other samples than an undisturbed one.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A site that is its own aggregator takes the outer steps of the run in which the aggregator is another process, bit for bit, and
 # a kill at any moment changes nothing. One fragment, and two with overlapped rounds and Muon inside.
 . "$(dirname "$0")/lib.sh"

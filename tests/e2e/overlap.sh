@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Rounds beside training: two sites, kill -9 and Ctrl-C while rounds are in flight, and what is in the end has the same SHA-256
 # (parameters, momentum, residuals) as the run that nobody disturbed. Four fragments with tau 2 of 4 (two in flight), then the
 # one-round delay, then the same with eager starts. In quorum mode, with applies that are late while the aggregator is away, all

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # data.shards: own with two ranks, each in a directory that holds only its own files, as on a disk of its own. A run that starts
 # again with two ranks ends with the same bits; one rank is refused, and so are ranks that list different files.
 . "$(dirname "$0")/lib.sh"

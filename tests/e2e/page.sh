@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: what a reader sees of a run. The page's script, which no C test runs, fails, draws no number, leaves out
 # what the report's data say, lets a name become markup, or needs a server. page.js runs it over a small document.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # From text to masked training with pairs: atoll data splits documents into sentences, training learns the order of two texts, and
 # shards without documents and documents of one sentence are refused.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a user measures a link, plans a run on it, simulates it and trains it, and one of the four says something
 # else than the others, or takes a link that cannot be for one that is.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What stopped or spoiled real runs in hospitals (docs/runbook.md 9): each is said by `atoll doctor --config` before a run, or named when it
 # happens. A run that dropped a site and called itself a success, certificates that had expired, a VPN that dropped, a stale lock, a
 # read-only directory, a GPU that vanished, a site without metrics; and a wrong clock, a full disk, missing text, a name that the run

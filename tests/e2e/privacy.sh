@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: atoll privacy prints a value that is not the accountant's, or takes input that means nothing.
 . "$(dirname "$0")/lib.sh"
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: an audit does not see that the noise is missing, or accuses a run that keeps its claim.
 . "$(dirname "$0")/lib.sh"
 

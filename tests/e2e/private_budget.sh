@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a site claims an epsilon that its noise does not keep, trains beyond its cap, or forgets what it has spent
 # when an older copy of its directory comes back.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Three sites fine-tune an encoder on labels that stay where they are, each with privacy for an owner, such as a patient, of several
 # texts: from the parameters of a masked model that was trained without it, on public text. A site that is killed is charged for
 # each of its steps once. No loss of training is on record.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The process on its machine: signals, limits of the shell, launchers of others, a full standard output. What breaks if this
 # fails: a closed terminal or a limit ends a run without a word, and its work since the last checkpoint is lost.
 . "$(dirname "$0")/lib.sh"

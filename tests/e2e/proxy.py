@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A small proxy for tests: HTTP CONNECT or SOCKS5, and how proxies fail.
 
     proxy.py [--socks] [--user USER:PASSWORD] [--answer STATUS] [--garbage] [--delay S] [--cut BYTES] PORT

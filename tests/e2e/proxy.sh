@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Sites that reach the aggregator through a proxy only: HTTP CONNECT and SOCKS5, with a user and a password. TLS stays end to end, the
 # ledger still finds the sockets, no password is written anywhere, a proxy that dies costs a reconnection, and each way in which a
 # proxy refuses has its sentence. If this fails, a site behind a proxy cannot take part, or its operator does not learn why.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Folders in the layout of published models (tests/golden/published) through the program: ids, logits, weights there and back.
 
     published.py ATOLL GOLDEN [NAME...]        works in the current directory

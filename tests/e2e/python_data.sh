@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: the ids of rows that Python hands over (atoll.data) are not those of `atoll data`, a row without a
 # text is lost without a word, an error does not say which row it is, rows of people stay on a disk; or a reader of metrics.jsonl
 # (atoll.metrics) counts a step twice. No package is needed here; tests/python/check_data.py has what needs one.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The Python package without any other package: tests/python/plain.py is site b of a run, and site c of another one whose model Atoll does
 # not have. Sites end in one outer state, also after kill -9; what is wrong raises an error with the program's exit code.
 . "$(dirname "$0")/lib.sh"

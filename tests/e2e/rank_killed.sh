@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a site that has lost a rank hangs, or ends without a word, or cannot go on where it was.
 # A site of two ranks beside a site of one; first its second rank is killed, then its lead.
 . "$(dirname "$0")/lib.sh"

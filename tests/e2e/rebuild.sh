@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The aggregator's disk is lost, three times in a run: its directory is made again from the sites', and the run ends with the
 # SHA-256 (parameters, momentum, residuals) of the run that nobody disturbed.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: one site of three ends the recovery of a lost aggregator with a file that is garbage, another site's, or
 # rotten. Whatever is wrong with the directory of c, it is left out by name, and a and b are enough; without a majority the command
 # ends with exit code 2. Both for directories (--rebuild) and for what running sites send (--rebuild-from-sites).

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A chain site -> relay -> proxy -> aggregator, and a site that reaches the aggregator directly. Both ends verify each other's
 # certificates through it; a relay that is killed costs a reconnection; what is not TLS for the aggregator's name, comes from another
 # network or is too much is refused, and the log says why. If this fails, compute nodes without internet cannot take part, or the

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Certificates that live for seconds are renewed again and again under calls, on machines without the authority's key: no process is
 # restarted, and the run ends as it would have. A forged, foreign, old or revoked request gets no certificate.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: outer.replan works in the simulator alone. A real run, whose link becomes slower in mid-run, does not
 # get longer rounds, or the run that is given the recorded amendments from the start ends with other bits (docs/protocol.md 3.17).
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Runs with run.archive, made again by atoll replay: the outer state is the run's, byte for byte, from the aggregator's archive or
 # from all sites'; one flipped bit in a contribution, a manifest or a state is found and named with round, site and tensor; a lost
 # file is named. A second run is in quorum mode, with a late site, an aborted round and a rollback; the aggregator and a site are

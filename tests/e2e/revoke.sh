@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A stolen key is withdrawn in a running run: site b gets a new key under its name without a restart, the old certificate is refused
 # from then on, also after the list is lost and the aggregator restarted, and the run ends as it would have. Then a name is revoked.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The authority is rolled in a running run: everyone trusts both, gets a certificate of the new one, and the old one goes. No process
 # is restarted, and the run ends as it would have.
 . "$(dirname "$0")/lib.sh"

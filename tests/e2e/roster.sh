@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a strict run cannot take in a site that it did not begin with, or lose one for good; or an
 # operator's change of the roster is lost with the aggregator's process, or makes replicas differ (docs/protocol.md 3.6).
 . "$(dirname "$0")/lib.sh"

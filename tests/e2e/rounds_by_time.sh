@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Rounds by time (outer.every_s): two sites of unequal speed make different numbers of steps in a round. All members end with the same
 # outer state, each site's books close, a killed site comes back, and repeated steps give the same bits although the clock does not.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The bill of materials names every library that the program links, with the digest of the file that is there.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

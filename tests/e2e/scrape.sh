@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: silent connections keep the page and a scraper waiting, the page leaves the loopback, a scraper elsewhere
 # reads more than numbers, or a mistyped directory is watched for ever.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Secure aggregation: three sites mask what they send. The run ends with the SHA-256 of the run without masks, undisturbed and
 # under kill -9 of each process at any moment; nothing on the aggregator's disk is what one site sent in the clear.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Secure aggregation where sites come and go. What breaks if this fails: a site that is away stops a quorum run, its masks stay in the
 # sum, a round that was sealed is sealed again otherwise, or work is lost with an aborted round.
 . "$(dirname "$0")/lib.sh"

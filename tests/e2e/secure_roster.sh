@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Secure aggregation in a strict run whose sites change: a site loses its directory and is removed and added again, a stolen identity key
 # is replaced, a site leaves for good, and the aggregator's disk is lost while a round is sealed. What breaks if this fails: a mask stays
 # in a sum, a key that was lost or stolen still counts, or the run stands. It ends with the SHA-256s (parameters, momentum, residuals) of

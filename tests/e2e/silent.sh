@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: sites that offer a contribution and then send nothing keep the others out. Two of five sites stop in
 # the middle of their contributions, on an aggregator that receives two at a time: a slot is given to the next site once its holder has
 # sent nothing for the deadline, the aggregator names both sites, and the other three go on as a quorum.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # SPARTA (outer.draw): each round exchanges another share of the parameters. All members end with the same outer state, also after
 # kill -9; between rounds of the outer state only drawn values change; the bytes are those of the share.
 . "$(dirname "$0")/lib.sh"

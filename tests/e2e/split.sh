@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Split brain, quorum mode. Two processes that serve copies of one directory commit the same round: the older one with sites a and b,
 # which only a adopts; the newer one with b and c. Site a gives its round up (docs/protocol.md 3.4), is killed right behind it, and
 # goes on; all three end in one history, and nobody empties a directory.

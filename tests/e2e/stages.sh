@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a layer that is frozen or not there yet moves, or is paid for on the link; a site grows at another step
 # than the other, or grows twice after a crash; a rank leaves out other layers than its neighbour.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Ctrl-C: the site finishes its step, stores, leaves with exit code 75; the same command goes on and ends with the same bits.
 # SIGTERM and SIGUSR1 mean the same. A strict run does not go on with other text. Alone, and as a site of a run whose other site waits meanwhile.
 . "$(dirname "$0")/lib.sh"

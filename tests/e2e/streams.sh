@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The connections that site.streams chooses, over an emulated long path whose socket buffers are small: one where BBR is there,
 # several where the link may not ask for it, and a given number is kept. The log says which and why; no time is measured.
 . "$(dirname "$0")/lib.sh"

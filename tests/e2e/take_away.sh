@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A model taken elsewhere and back: import, export, sample, train on. The file we write is byte for byte what the reference
 # writer of safetensors made of the same model (tests/golden/gpt); that transformers computes the same logits is
 # deploy/check-export.py.

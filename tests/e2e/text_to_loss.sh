@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # deploy/examples/one_site.c, the inner library without outer/: each loss, the held-out loss and every bit of the final parameters
 # are those of `atoll train` with the same settings.
 . "$(dirname "$0")/lib.sh"

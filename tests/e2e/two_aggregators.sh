@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Two aggregators share four fragments; one of them is killed and started again in the middle. The sites end with the very bytes
 # that they end with under one aggregator. A site that confuses the two is told so.
 . "$(dirname "$0")/lib.sh"

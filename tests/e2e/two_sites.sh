@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The thinnest whole way: certificates, shards, an aggregator, two sites. All members must end with the same outer state; the
 # report, eval, sample must work on what they leave. Once more with four fragments.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # This release reads the directories of the last one: a run that another commit left in tests/golden/runs/FORMAT goes on and ends
 # with the SHA-256 that was recorded then. A directory of another format is refused by the name of its program, before any
 # setting is compared. --make writes the run of the present format anew (tests/golden/runs/README.md).

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A run of two sites over emulated networks: packets through namespaces with loss and an outage, without privileges as with
 # them, and the relay that stands in where namespaces are refused. The sites must end with the same outer state as over
 # loopback: the network may cost time only.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The live page from outside: what watch.sh asks of it. Everything that was served lies in served/ afterwards."""
 import json
 import os

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: the live page. It would say other numbers than the ledger and the journal, let a slow or hostile browser
 # stop a step, show words of a site's data, key or paths, answer to another site's script, or be ugly: where chromium is, three
 # screenshots lie in the scratch directory afterwards.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* With libFuzzer a failed assertion aborts, so that the input is kept in found/TARGET: err_bug()
  * ends the program in a way that libFuzzer does not see. */
 #include <stdio.h>

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Every fuzz target with libFuzzer, one after another, under AddressSanitizer and UBSan (clang):
 #   tests/fuzz/campaign.sh [SECONDS [TARGET...]]      60 s a target; findings and what is new lie in build-fuzz/found/TARGET
 # Prints executions and findings of each target; ends with 1 where there is a finding, with 4 where a target cannot be built. Inputs

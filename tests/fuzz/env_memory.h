@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ENV_MEMORY_H
 #define ENV_MEMORY_H
 /* A directory in memory for fuzz targets: files by path, nothing can fail, nothing is lost, no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FUZZ_H
 #define FUZZ_H
 /* The one function of a fuzz target, by libFuzzer's name. It must accept any bytes: crashes,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every codec's decoder, on its own payload and on an aggregate, both from a peer. First byte: the
  * codec. Second: the sites of the aggregate. The rest: the bytes, for 512 values. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The aggregator's journal as bytes of a file. First byte, bit 0: sequence, chain and CRC of
  * each record are made right first, as far as lengths allow, so that kinds and bodies are reached;
  * bit 1: the CRC alone, so that the chain is. Compared with a

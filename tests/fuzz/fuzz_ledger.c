@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ledger.jsonl of a directory. What the reader takes adds up: its sums are those of its rows, and
  * no row is there twice. A fold of it says the same. */
 #include <string.h>

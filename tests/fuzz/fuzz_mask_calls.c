@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What sites say to the aggregator about masks: a run of three sites whose round is sealed, with an
  * aggregator that has just been started again. Then calls, each of them five bytes and a body:
  * step, site, flags, size of the body. The body is what an honest site says, changed by the bytes

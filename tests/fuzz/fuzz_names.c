@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The names in a certificate: the bytes are the value of its subjectAltName extension. Compared
  * with a reader of DER of its own: how many URIs there are, and what the first one says. OpenSSL
  * also takes forms that DER does not have (indefinite lengths); these are not compared. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reader of durable files. First byte, odd: the head's digest is made right first, so that
  * fields and sections are reached. What is accepted must be what the writer writes, byte for byte.
  */

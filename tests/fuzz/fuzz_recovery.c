@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A start from a directory with damage. First byte, even: an aggregator's, with two committed
  * rounds and a contribution to the third (journal, epoch, CURRENT, manifests, states, aggregates,
  * spool); odd: a site's, with a stored contribution (outbox, state, id/site). Then edits of four

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The messages and files of secure aggregation. First byte: which one. What is accepted must be
  * what the writer writes, byte for byte; files are read into a site that then goes on. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a lying aggregator says to a site about masks: a run of five sites, where site a has pair
  * keys with all others and has sent a contribution. Then steps, each of them four bytes and a body:
  * what, flags, size of the body. The body is that of the honest exchange, changed by the bytes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes as a tokenizer.json, and as a text for a small tokenizer of each kind. */
 #include "inner/data/tokenizer/tokenizer.h"
 #include "kernels/base/log.h"

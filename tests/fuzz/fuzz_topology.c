@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the reader accepts is a network: every direction has a flow whose outages are apart. */
 #include <string.h>
 #include "outer/wan/topology.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A message as it comes from a peer. First byte: which kind, or a chunk's header. What is accepted
  * is written again within the largest size of its kind, reads as the same, and is written as the
  * same bytes; what a chunk's header says lies inside the message and inside the transfer. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the reader accepts is complete: each entry has a key, a line and a value. */
 #include "inner/config/config_yaml.h"
 #include "tests/fuzz/fuzz.h"

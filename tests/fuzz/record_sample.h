@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef RECORD_SAMPLE_H
 #define RECORD_SAMPLE_H
 /* A record with every sort of field, for the fuzz target and the unit test. */

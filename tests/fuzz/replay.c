@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs a fuzz target where there is no libFuzzer: every file of a directory as it is, then seeded
  * mutations of it. A failure is reproduced by the same command: there is no other source of chance.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef GOLDEN_H
 #define GOLDEN_H
 /* Values that another implementation computed: lines "NAME COUNT x x ..." of DIRECTORY/values.txt.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef GPT64_H
 #define GPT64_H
 /* The oracle: the same network once more, plainly, in float64, one loop per line of the papers and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PARAMS_H
 #define PARAMS_H
 /* All parameters of a model, for tests that write them or look at them. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SCRATCH_H
 #define SCRATCH_H
 /* cmocka with what it needs in front, and a scratch directory for the files of one test program. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SETUP_H
 #define SETUP_H
 /* What tests of the model and of training start from: settings, a device, parameters, packed

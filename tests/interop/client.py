@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A site of a run, written from docs/formats.md, docs/protocol.md and proto/atoll.proto alone. It has no model and no data: its local
 parameters are a fixed function of the outer ones, since what it tests is the exchange. Strict and quorum mode, without overlap.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Payloads, aggregates, manifests and the outer step, from docs/formats.md alone; the numbers in comments are its sections. Vectors
 are numpy arrays of float32: numpy rounds each operation once and fuses none."""
 import hashlib

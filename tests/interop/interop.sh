@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A foreign site takes part in a run and computes the same states bit for bit (docs/formats.md): a Python program that was written from
 # the documents (client.py) beside a real site and a real aggregator, in strict mode. It is killed before it sends, while it sends and
 # before it adopts, and the aggregator once; what it sends after that must be its stored bytes. Needs packages from PyPI; without: skipped.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The table of answers of docs/protocol.md 3.2, asked of a running aggregator: offers with one fault and with every two faults at once,
 and what comes behind an offer. What must be answered is worked out from the table alone: the first row that applies.
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: an aggregator that answers otherwise than docs/protocol.md 3.2 says. A Python program (oracle.py) that holds
 # the certificates of both sites of a run makes every fault of an offer, alone and in pairs, and compares with that table.
 . "$(dirname "$0")/python.sh"

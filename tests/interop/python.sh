@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A Python that has the packages of a foreign client, and the messages of proto/atoll.proto. Sourced, with the arguments of e2e/lib.sh,
 # which it sources. Sets $python: the one in ATOLL_INTEROP_PYTHON, python3, or a virtual environment that is made once from PyPI. Without: 77.
 . "$(dirname "$0")/../e2e/lib.sh"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mean of an aggregate and the outer step once more, slowly: value by value with exact fractions, each rounding written out. It
 shares no arithmetic with formats.py."""
 from fractions import Fraction

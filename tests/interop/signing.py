@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Identity keys: what a site signs, and what it checks of the aggregator (docs/protocol.md 6.1). Ed25519, beside the certificate of TLS."""
 import datetime
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the foreign site keeps between two starts: files that are written beside, fsynced and renamed, each behind the SHA-256 of its
 bytes (docs/protocol.md 2)."""
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of a site to one aggregator (docs/formats.md 2, 10). An answer that needs more than a value is returned as it came; `rebind` and
 a link that is down are dealt with here."""
 import os

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ends as a failed assertion does: a condition that does not hold, or an allocation from a sealed
  * arena. */
 #include <string.h>

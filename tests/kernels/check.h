@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CHECK_H
 #define CHECK_H
 /* For tests of device ops: the same check on every device this machine can open, random inputs that

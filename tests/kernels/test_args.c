@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a mistyped option is ignored, or --help starts the program. */
 #include <math.h>
 #include "tests/inner/scratch.h"

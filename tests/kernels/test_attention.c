@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over packed sequences against the textbook in double, and its gradient against finite
  * differences: lengths of one token, primes, whole blocks of 64 and not (bf16: products by the
  * library from 64 tokens on); head dimensions with and without padding; heads that share keys and

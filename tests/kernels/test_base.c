@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if kernels/base is wrong: every digest, every durable file, every parser of foreign
  * bytes. */
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a list of privacy charges, or of the runs that share owners, that
  * lost lines is believed, and a claim becomes a false small number. */
 #include "tests/inner/scratch.h"

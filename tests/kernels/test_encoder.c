@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ops of encoders against plain loops in double: rows collected and put back, dropout, the
  * standardization loss. If these are wrong, a masked token learns from another one's row, or two
  * ranks cut other elements than one would. */

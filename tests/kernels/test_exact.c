@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if the exact set is wrong: members disagree about the outer state, or training leaks
  * away in rounding. References are slow loops in double or in bits; products of two floats are
  * exact in double, and a sum of two floats rounded to double and then to float is the float sum.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: the noise that a claim of privacy rests on. A key stream that is
  * not ChaCha20, a distribution that is not the discrete Gaussian. */
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers, logits and the fused classifier against plain loops in double and finite
  * differences. If these are wrong nothing trains. Also: small exact numbers must come out exactly
  * from the library, and a repeated call gives the same bytes. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a prediction for narrow accumulators is about other arithmetic than
  * it says, stochastic rounding has a bias. Oracles: the compiler's _Float16, forms.h (E5M2),
  * bf16.h, and the published sums of ones. `test_narrow figures` prints what the rows chunking and

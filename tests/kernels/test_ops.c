@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory-bound ops against plain loops in double: embedding, norms, rotary positions, gated
  * units, sums, casts, optimizers. Odd sizes, every instruction set, both types, 1 to 3 threads. */
 #include "tests/kernels/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if the record format is wrong: a damaged file that is believed, a file of another
  * version that is called damaged, memory taken on the word of a damaged head. */
 #include <stdarg.h>

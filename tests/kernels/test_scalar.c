@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The scalar formulas against libm in double: if exp or GELU drift, every activation does. */
 #include "tests/kernels/check.h"
 #include "kernels/scalar/opt.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What test_calls.sh starts as each rank: one thing that goes wrong between the ranks of a site,
  * and what this rank then says.
  *

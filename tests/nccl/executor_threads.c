@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The threaded executor: each stream is a thread that runs its work as soon as it is given. */
 #include "tests/cuda/fake_cuda.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The GPU module whose GPUs are this host: the CPU's ops under the name that makes the program use
  * NCCL. */
 #include "kernels/cuda/module.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device memory with a bit set in its addresses, which makes them invalid for the CPU. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this is wrong: a site whose rank was killed, stopped or never started hangs, or ends without a word about which; a
 # stranger at rank 0's port holds a site up; an orderly end is taken for a loss. Arguments: the program `calls`, a scratch directory.
 set -eu

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TOY_H
 #define TOY_H
 /* A small table of tensors for tests of the outer loop: layers of a matrix and a bias between two

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TOY_REPLICA_H
 #define TOY_REPLICA_H
 /* What tests of the aggregator set up alike: the device, the initial slab of a toy table, a replica

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Hugging Face BERT with the Trainer, as a site of a run: one callback.
 
     bert.py CONFIG TEXT OUT [section.key=value ...]      OUT: the Trainer's output directory

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What breaks if this fails: a data set of `datasets`, a Parquet or an Arrow file gives other shards than its texts do as JSON
 lines, a chat is not what the template of its tokenizer makes of it, a frame of metrics has other numbers than metrics.jsonl. What
 needs no package is in tests/e2e/python_data.sh.

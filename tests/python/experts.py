@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small mixture of experts, which Atoll does not have, as a site of a run of such sites.
 
     experts.py --table FILE                                       writes the file of model.tensors

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Llama in PyTorch, sharded over the ranks of torchrun by FSDP2, as one site of a run.
 
     torchrun --nproc-per-node 2 fsdp.py CONFIG TEXT OUT [section.key=value ...]      OUT.STEP.RANK: the last two checkpoints

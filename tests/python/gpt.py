@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A GPT-2 trainer in plain PyTorch, as nanoGPT has one: its own text, its own optimizer, as a site of a run. Under torchrun it is
 data-parallel (DDP) and compiled.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """gpt.py in a process that uses gRPC itself: a server and a client of grpcio, which talk all the time. grpcio is imported before atoll, or
 after it with -X after.
 

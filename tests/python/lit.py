@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Lightning module as a site of a run: one callback.
 
     lit.py CONFIG TEXT OUT [section.key=value ...]      OUT: the directory of its checkpoints

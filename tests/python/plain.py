@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A site without any package: arrays of the standard library, a training that moves each value towards a function of its place and of
 the site. With PLAIN_STILL=1 nothing is trained.
 

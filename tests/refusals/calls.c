@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of calls: who may say what, about which run, epoch, process and round. */
 #include "tests/outer/link/link_craft.h"
 #include "tests/refusals/refusals.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of size and form: headers, chunks and payloads that no encoder of ours makes, under digests
  * that hold. */
 #include "tests/refusals/refusals.h"

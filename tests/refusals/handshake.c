@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of the handshake: TLS and HTTP/2 by hand, certificates that `atoll cert` would never make.
  */
 #include "tests/outer/link/link_craft.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/refusals/masked_scene.h"
 #include <pthread.h>
 #include "outer/config/identity.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MASKED_SCENE_H
 #define MASKED_SCENE_H
 /* A run with secure aggregation, for the rows of sums: the real aggregator behind the real link,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of secure aggregation: a real site, over the real link, whose aggregator lies; then an
  * aggregator whose sites lie. What breaks here: a site signs or reveals what gives its values away,
  * or a lie ends it. */

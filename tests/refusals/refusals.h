@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef REFUSALS_H
 #define REFUSALS_H
 /* Everything that must be refused, by name: what comes, and what it gets. One row a name; the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/refusals/scene.h"
 #include <signal.h>
 #include "outer/config/identity.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SCENE_H
 #define SCENE_H
 /* The aggregator that refusals are tried on: the real one, on real files, behind the real link, in

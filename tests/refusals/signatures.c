@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of identities: who signed a header, an epoch, a manifest; and what an aggregator does that
  * is shown a signature of its own identity about what it does not have. */
 #include "tests/outer/link/link_craft.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every refusal by name (refusals.h), done over the real link. What breaks here: somebody gets in,
  * or something gets through. After each row an honest site must be served as before, and the state
  * must be the one before.

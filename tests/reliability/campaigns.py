@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The campaigns: which program runs, how long for how much, and which figures its output gives.
 
 A campaign runs in sessions; each session that ends adds its figures to results.csv, so a stopped campaign goes on where its last

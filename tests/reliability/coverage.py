@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Lines and branches of the protocol core, the journal and the codecs that no unit test and no run of the simulator reaches.
 
     coverage.py SCRATCH [SEEDS]     builds with gcc --coverage in SCRATCH, runs the tests, reads gcov

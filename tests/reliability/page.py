@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """results.csv, and docs/reliability.md, which is made of the campaigns, the goals and that file alone."""
 import csv
 import os

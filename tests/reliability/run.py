@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Campaigns against a run's reliability: what was tried to break it, how often, and what came of it.
 deploy/reliability.sh calls it.
 

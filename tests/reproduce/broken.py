@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`--broken`: a row's acceptances must see that its method's mechanism is gone. The row names the switch (`broken:`): a mutant of
 kernels/base/mutant.h, or a key. Runs with and without it are the same but for it; the acceptance that holds must then fail, with runs
 that still learn where it compares losses. broken.csv has the last result of each row."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a row outside of this repository leaves beside it: every evaluation of every run (NAME-losses.csv), the mean and the standard
 deviation over seeds (printed), and the curves with bands (NAME.svg)."""
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text and labels for the rows, prepared once below a folder: deploy/prepare-text.sh, deploy/prepare-tasks.sh, then `atoll data`.
 
 With --quick the text is tests/golden/text and the labels say which page of it a sentence comes from: nothing is downloaded.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The deal of examples to ranks, for the row `dealing`. Settings of atoll as arguments, and from
  * the environment's launcher the ranks.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The expressions of a row: numbers, names of runs and formulas, + - * / **, comparisons, and, or, not, and the functions of
 FUNCTIONS. Nothing else is accepted, and nothing is handed to Python's eval.
 

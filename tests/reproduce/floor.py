@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a model must beat before its loss or accuracy says anything: the unigram entropy of the held-out text, in nats a token, and the
 share of the largest class of an eval set. floors.csv keeps them for the page; small runs compute them again."""
 import array

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs what a row names and measures it. A finished run leaves done.json in its folder and is not run again while its settings are
 the same."""
 import collections

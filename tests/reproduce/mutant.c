@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The mutant of a program that is built with ATOLL_WITHOUT, from the environment:
  * kernels/base/mutant.h.
  */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """results.csv, and docs/reproductions.md, which is made of the rows, of the files that they list, and of the CSV files here alone."""
 import collections
 import csv

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a row (NAME.yaml) and the workloads, and checks them: Bad names file and line. The format is in README.md."""
 import collections
 import hashlib

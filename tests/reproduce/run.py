@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the rows of tests/reproduce: published methods beside what they claim and beside an independent reference.
 deploy/reproduce.sh calls it, which installs and builds first. What a row is written like: README.md in this folder.
 

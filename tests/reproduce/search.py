@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rates of a run with `search` (README.md). A point is the run at one rate with one seed; it is named RUN@RATE. The best rate has
 the lowest mean loss over the seeds, and a rate with a higher one on each side: at the edge of what was run no rate is the best."""
 import statistics

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What breaks if this fails: a row is misread, a wrong row is accepted, an expression means something else than it says, or the page
 shows other numbers than the CSV. Needs PyYAML; says so and ends with 77 without it."""
 import argparse

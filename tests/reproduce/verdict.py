@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an acceptance is worth (README.md, "Verdicts"): yes, miss, undecided, void, or not measured.
 
 A bound on measures that differ from seed to seed holds when the mean of the differences, paired by seed, lies two standard errors on its

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Tests under a sanitizer, in a build folder of its own; any report fails its test.
 #   tests/sanitizers/campaign.sh tsan [ctest's arguments]   ThreadSanitizer (clang): what runs in several threads, below
 #   tests/sanitizers/campaign.sh asan [ctest's arguments]   AddressSanitizer with leaks, UndefinedBehaviorSanitizer: the whole suite
@@ -23,7 +24,7 @@ asan)
     targets=all
     ;;
 *)
-    sed -n '2,5s/^# \{0,1\}//p' "$0"
+    sed -n '3,6s/^# \{0,1\}//p' "$0"
     exit 4
     ;;
 esac

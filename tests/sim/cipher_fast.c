@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* outer/masks/cipher.h for programs that run hundreds of schedules a second: a key agreement in
  * the integers modulo the prime 2^61 - 1, key streams by splitmix64's finaliser (Steele et al.
  * 2014), and HKDF by the digest of the program (digest_fast.c). It protects nothing, and has what

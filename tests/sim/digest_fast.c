@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* digest_of and digest_stream for programs that run hundreds of schedules a second: the loop of
  * xxHash64 (Yann Collet), with its four lanes kept apart, 256 bits long. It is not cryptographic:
  * nobody in a simulation looks for collisions, and a byte that changes by accident changes the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/disk_sim.h"
 #include <errno.h>
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef DISK_SIM_H
 #define DISK_SIM_H
 /* A simulated disk below the file functions (kernels/base/disk.h): what processes see, the page

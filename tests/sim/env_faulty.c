@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/env_faulty.h"
 #include <inttypes.h>
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ENV_FAULTY_H
 #define ENV_FAULTY_H
 /* Simulated storage and clock with faults: the environment of outer/sim/env_sim.h on a simulated

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_SIM_H
 #define LINK_SIM_H
 /* The link in memory and in virtual time: calls are delayed, lost, answered into the void,

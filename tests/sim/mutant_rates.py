@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How often a seed finds each deliberate bug, and how many seeds it is given: makes tests/sim/mutants.csv.
 
     mutant_rates.py build/tests [--seeds 2000] [--hits 40] [--from N] [NAME...]

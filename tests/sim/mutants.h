@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MUTANTS_H
 #define MUTANTS_H
 /* The mutant of a program that is built with ATOLL_MUTANTS, chosen by name; in others there is

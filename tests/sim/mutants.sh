@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Every deliberate bug of outer/protocol/mutant.h must be found, by the simulator or by a test of one module, and none where there
 # is none. One line for each: by which program, and by which seed of how many.
 #

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef REFERENCE_H
 #define REFERENCE_H
 /* What a round must come to, once more, from docs/protocol.md 3 and the papers alone: which sites

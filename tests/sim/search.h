@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SEARCH_H
 #define SEARCH_H
 /* Breadth-first search over states that are plain bytes: which were seen (by a 128-bit hash, so two

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SEARCH_CORE_H
 #define SEARCH_CORE_H
 /* The protocol core (outer/protocol/round.h) inside a searched state: three sites, two rounds of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SHORT_RUN_H
 #define SHORT_RUN_H
 /* The short strict runs of test_points and test_memory, and what their ends are compared with. */

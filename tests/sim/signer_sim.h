@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SIGNER_SIM_H
 #define SIGNER_SIM_H
 /* A signer without cryptography, for simulations: a certificate is the URI and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SIM_H
 #define SIM_H
 /* The whole outer loop in one thread and virtual time: the production site, aggregator, core,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Amended settings (docs/protocol.md 3.17): an operator changes outer.lr, outer.every, outer.codec,
  * outer.overlap_steps and train.steps. What and for which round follows from the seed alone, and
  * the act is repeated until a manifest carries it, so that the run without faults has the same

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold in every run (docs/protocol.md 4), from the outside: messages as
  * they pass, files as they lie on the simulated disks.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copied directories: a backup of the aggregator's started instead of the original or beside it,
  * and the same of a site's. docs/protocol.md 3.4 and 7: processes of such a run may end and wait
  * for a person; a site that has to give up a round does not. Until then, and in every process:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The configuration of a seed. Each choice has a number of its own, so that a new one changes no
  * other. */
 #include "tests/sim/sim.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An authorised site that lies: values, scales, weights and sizes that no training makes, other
  * bytes for a round, wrong digests, parents, rounds and epochs, states that nobody has, two
  * processes at once; one after the other, at every round it finds. None may get a receipt, none may

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Secure aggregation (docs/privacy.md) as it looks from outside: which messages a site sends and is
  * shown, and what lies on the disks. The bytes of seals, signatures and answers are read here once
  * more, from that page. In every run, whatever else is wrong in it:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whose code allocates, and which of its allocations fails: kernels/base/arena.c asks through the
  * test's calloc. The aggregator's code runs in the tasks of the sites that call it, so each call of
  * its service says so. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SIM_OWN_H
 #define SIM_OWN_H
 /* Shared by sim.c (the nodes), sim_steps.c (their steps) and sim_check.c (what must hold). */

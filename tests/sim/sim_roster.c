@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Changes of the roster (docs/protocol.md 3.6): an operator adds a site that the run did not begin
  * with, and removes one for good. When follows from the seed alone: the act is made as soon as
  * fragment 0 stands before a certain round, so that the run without faults has the same acts (I1).

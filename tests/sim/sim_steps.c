@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The toy trainer carries out the actions of the stepper: what exchange.c does, with one rank and
  * arrays instead of a model.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SINKS_H
 #define SINKS_H
 /* Log sinks of the simulator's programs: nothing, or every line on standard output. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: `atoll sim` runs the production site and aggregator on a disk that
  * answers otherwise than the machine's. Both get the same drawn operations; results, errors and
  * bytes are equal. */

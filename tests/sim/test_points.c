@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every storage operation of a short run, and every way in which it can fail: kill, power loss, EIO
  * once and for ever, ENOSPC once and for ever, a short count; alone, and with a loss of power
  * within a minute after it. And every pair of a node's first 60 operations: the process ends at the

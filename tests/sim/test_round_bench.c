@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if the rehearsal is wrong: atoll probe measures another round than the one that is
  * run, or fails on settings that are allowed. Every codec goes through it, with moments and several
  * fragments; what it says is no more than it took. A disk that is full ends it: nothing makes room

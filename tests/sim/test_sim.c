@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Seeded faults against the promise (docs/protocol.md 4). A failing seed prints the
  * line that repeats it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if the simulated run is wrong: plans that no link keeps. Bytes are the schedule's to
  * the byte, time is the planner's within 3 %, and a thousand sites go through the same code as two.
  */

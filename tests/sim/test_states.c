@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every order of events: breadth-first search of the protocol core (outer/protocol/round.h) with
  * three sites and two rounds of one fragment, in strict and in quorum mode. Between any two events
  * a site's process or the aggregator's may end; messages arrive late, twice, in another order; a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every order of events of the protocol core and of the trainers' side together: breadth-first
  * search of round (outer/protocol/round.h) with three sites, each driven by its stepper
  * (outer/diloco/stepper.h), over two rounds of one fragment (three where

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The trace of a seed is the same wherever it runs: the SHA-256 of every log line, every fault with
  * its virtual time, and the end of the run. Each seed runs twice, with another one in between; a
  * difference is something that the program takes from outside the simulation, such as memory that

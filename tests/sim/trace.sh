@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The traces of seeds (test_trace.c) from builds with each compiler and optimisation level must be equal.
 #   trace.sh SCRATCH [SEEDS]     builds gcc and clang, -O0 and -O3, each in a folder of SCRATCH
 #   TRACE=HEX trace.sh ...       and equal to this one, of another machine (aarch64)

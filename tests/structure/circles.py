@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Circles: C files of one folder of which each needs, directly or not, each other one.
 
   circles.py BUILD [--shrink]   compares with structure.csv

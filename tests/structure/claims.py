@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Statements of the documents, held against what they speak of.
   claims.py ROOT
 claims.csv: a figure that a document states, and the row of a CSV that it comes from. Each figure in the results of README.md must

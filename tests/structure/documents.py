@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The documents agree with one another and with the code: relative links and their anchors, paths and configuration keys in backticks,
 every page and every "docs/PAGE.md NUMBER" that a comment cites, every file of the repository that a source or a README names; the lines
 of the reading path and the names of "Where is ...?" in docs/architecture.md. Lines have at most 130 columns outside tables and

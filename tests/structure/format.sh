@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Every C and CUDA source is formatted by the repository's .clang-format. Versions of clang-format differ in what they write, so
 # this holds for version 14 (Debian 12's clang-format) and is skipped with another one.
 #   tests/structure/format.sh          names the files that differ; to format them: tests/structure/format.sh --write

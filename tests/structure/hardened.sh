@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a flag of deploy/hardening.cmake that does not reach the program (docs/security.md 1, "The program").
 #   tests/structure/hardened.sh ATOLL BUILD checked|unchecked PROCESSOR     unchecked: built without FORTIFY, as sanitizers are
 set -eu

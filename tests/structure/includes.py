@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The include graph of the C sources: layers, folders and units (docs/architecture.md).
 
 A file includes its own folder, or a folder of an earlier line of LAYERS; kernels <- inner <- outer -> proto, and nothing of tests/.

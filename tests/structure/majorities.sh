@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The rule "more than half of the sites" is written once, in outer/protocol/majority.h: a second copy is where exactly half slips in.
 cd "$(git -C "$(dirname "$0")" rev-parse --show-toplevel 2>/dev/null)" || { echo "SKIPPED: this is no git checkout"; exit 77; }
 files='outer/protocol outer/site outer/aggregator outer/organ outer/masks outer/budget outer/store outer/run outer/cmd outer/config'

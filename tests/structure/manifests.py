@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What breaks if this fails: the Kubernetes API server refuses a manifest, a service manager starts a process again for ever, or a
 document says other exit codes than the program has.
 

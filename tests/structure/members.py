@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Members of each struct of the product, and the files that write them.
 
   members.py [--shrink]   compares with structure.csv

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Reach of a feature: the files of the product outside it that know it.
 
   reach.py [--shrink]   compares with structure.csv

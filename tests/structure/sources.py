@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sources of the product as the meters of this folder read them: listed by git, without comments, strings and directives, as
 tokens. No compiler is needed; the code is formatted by clang-format, which the patterns count on."""
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The list of what is above a limit of the structure, structure.csv, and its comparison with what a meter finds.
 
 Columns: meter, what, value, reason. A row whose `what` is in brackets is a limit of that meter. Any other row is an offender of

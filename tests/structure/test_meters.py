@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The meters on small made-up sources.
 
 What breaks if this fails: a meter that finds nothing, so that structs, features and circles grow again and no test says so."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Units of more than four .c files, and the header of each that says which file writes which member.
 
   units.py [--shrink]   compares with structure.csv

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Words of comments, messages and documents that English does not use so (CONTRIBUTING.md 2.3): `behind` for after, `goes on` for
 continues, `nobody` in place of the noun. The spine (docs/architecture.md 10) has none. What other folders still have is a row of
 words.csv; a row may only shrink.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef BUFFER_H
 #define BUFFER_H
 /* Growing arrays of bytes and of token ids. A zeroed one is empty; the owner frees it. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/data/tokenizer/cache.h"
 
 enum { SLOTS = 1 << 18, WORDS_MAX = SLOTS / 2 }; /* 6 MiB: the words of a large dictionary */

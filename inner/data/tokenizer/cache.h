@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CACHE_H
 #define CACHE_H
 /* The ids of words that one thread has met. A full cache is emptied, so its memory is bounded and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LEARN_H
 #define LEARN_H
 /* Learns a vocabulary from words and their counts: WordPiece as Hugging Face's WordPieceTrainer

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LEARN_OWN_H
 #define LEARN_OWN_H
 /* What the files of learning share: tokens, and words as sequences of them. */

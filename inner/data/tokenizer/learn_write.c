@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The files of a learned vocabulary. */
 #include <stdio.h>
 #include "inner/config/json.h"

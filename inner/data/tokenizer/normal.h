@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef NORMAL_H
 #define NORMAL_H
 /* Normalisers: what is done to a text before it is split. A list of operations, applied in order,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SentencePiece's "precompiled charsmap": uint32 size of a Darts double array in bytes, the array,
  * then strings that end with a zero. A key's value is where its replacement begins. */
 #include "inner/data/tokenizer/normal.h"

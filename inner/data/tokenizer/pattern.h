@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PATTERN_H
 #define PATTERN_H
 /* Regular expressions over valid UTF-8 (PCRE2 with UTF and UCP, compiled to machine code where that

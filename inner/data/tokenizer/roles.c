@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The roles of special tokens, and the files beside a vocabulary that name them. */
 #include <string.h>
 #include "inner/data/tokenizer/tokenizer_read.h"

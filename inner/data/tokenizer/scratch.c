@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a thread works in while it encodes. */
 #include <stdlib.h>
 #include "inner/data/tokenizer/tokenizer_own.h"

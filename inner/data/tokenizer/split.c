@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/data/tokenizer/split.h"
 
 const char split_gpt2_pattern[] =

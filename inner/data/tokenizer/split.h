@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SPLIT_H
 #define SPLIT_H
 /* Pre-tokenizers: how a normalised text falls into the words that a model turns into ids. A list of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/data/tokenizer/subword.h"
 
 enum err subword_open(struct subword *w)

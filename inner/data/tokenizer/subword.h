@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SUBWORD_H
 #define SUBWORD_H
 /* Models: from a word to ids. One is chosen when a tokenizer is read; nothing changes afterwards,

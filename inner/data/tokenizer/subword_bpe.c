@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Byte-pair encoding: of all neighbours, the pair of the lowest rank becomes one token, the
  * leftmost first; again and again. A heap holds the candidates, so a word of n bytes costs n log n.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Unigram: the path through the word whose tokens have the largest sum of scores (Viterbi). */
 #include "inner/data/tokenizer/subword.h"
 #include "inner/data/tokenizer/unicode.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* WordPiece: the longest token that the rest of the word begins with, again and again. */
 #include "inner/data/tokenizer/subword.h"
 

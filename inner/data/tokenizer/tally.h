@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TALLY_H
 #define TALLY_H
 /* How often each word occurs: what a vocabulary is learned from. One set for a thread; the sets are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TOKENIZER_H
 #define TOKENIZER_H
 /* Text to token ids and back, with the ids of Hugging Face's tokenizers for the same file:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/data/tokenizer/tokenizer_own.h"
 
 /* By kind and first byte, longest first. */

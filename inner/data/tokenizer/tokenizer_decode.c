@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ids to text, as the decoder of the file or of the model's kind has it. */
 #include <stdio.h>
 #include "inner/data/tokenizer/tokenizer_own.h"

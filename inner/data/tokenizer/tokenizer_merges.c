@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vocab.json and merges.txt, as GPT-2 was published: byte-level BPE in two files. They become the
  * text of the tokenizer.json that means the same, so that one file describes the ids of shards. */
 #include "inner/data/tokenizer/tokenizer_read.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TOKENIZER_OWN_H
 #define TOKENIZER_OWN_H
 /* What the files of the tokenizer share. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.json: normaliser, pre-tokenizer and decoder. */
 #include "inner/data/tokenizer/tokenizer_read.h"
 

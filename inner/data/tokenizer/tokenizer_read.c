@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.json: the model, its tokens, and the added tokens. */
 #include <stdio.h>
 #include "inner/config/json.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TOKENIZER_READ_H
 #define TOKENIZER_READ_H
 /* The readers of tokenizer.json, vocab.txt and the files beside them. `what` begins messages. */

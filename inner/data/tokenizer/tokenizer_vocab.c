@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vocab.txt of BERT. */
 #include "inner/data/tokenizer/tokenizer_read.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tokens of a tokenizer while it is read, and fields of its JSON. */
 #include <string.h>
 #include "inner/data/tokenizer/tokenizer_read.h"

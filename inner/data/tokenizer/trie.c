@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/data/tokenizer/trie.h"
 #include <stdlib.h>
 #include "inner/data/tokenizer/buffer.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TRIE_H
 #define TRIE_H
 /* Strings of bytes and their ids as a tree with one node for each prefix. Node 0 is the empty

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/data/tokenizer/unicode.h"
 #include <utf8proc.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef UNICODE_H
 #define UNICODE_H
 /* UTF-8, classes of code points, lower case, and the four normal forms. utf8proc holds the tables;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_ACCEPT_H
 #define LINK_ACCEPT_H
 /* Connections to the aggregator's port from accept() to their first call. gRPC core 1.51 accepts

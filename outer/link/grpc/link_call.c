@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/link/grpc/link_call.h"
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/grpc_security.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_CALL_H
 #define LINK_CALL_H
 /* Private to outer/link/grpc. One gRPC call as a state machine, for both ends; and the process-wide

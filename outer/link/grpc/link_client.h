@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_CLIENT_H
 #define LINK_CLIENT_H
 /* Private to outer/link/grpc: a site's end. Calls may come from several threads at once. Its files,

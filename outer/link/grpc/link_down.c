@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Downloads. Workers take runs of missing blocks from one list; each run is one call. Two workers
  * share a connection, so the next request arrives before the previous answer ends. Runs get shorter
  * towards the end, and slow connections take fewer (outer/link/deal.h), so that all workers finish

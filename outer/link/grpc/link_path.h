@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_PATH_H
 #define LINK_PATH_H
 /* Private to outer/link/grpc: what one end sends to one peer, measured and set. It reads this end's

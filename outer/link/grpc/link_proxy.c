@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/link/grpc/link_proxy.h"
 #include <errno.h>
 #include <pthread.h>

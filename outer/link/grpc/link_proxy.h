@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_PROXY_H
 #define LINK_PROXY_H
 /* A site's way to the aggregator through a proxy. gRPC knows HTTP CONNECT without usable errors,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/link/grpc/link_socket.h"
 #include <arpa/inet.h>
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_SOCKET_H
 #define LINK_SOCKET_H
 /* The kernel's byte counters of gRPC's sockets, which gRPC does not expose. A socket is found among

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contributions. The leading stream sends the offer, receives the list of missing bytes and the
  * final answer. When more than one chunk is missing, further streams join, each on its own
  * connection and thread. All streams take blocks from one list, as outer/link/deal.h deals them, so

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The connections of a site as the server sees them: their counters, and the paths of what it is
  * sent. */
 #include <stdio.h>

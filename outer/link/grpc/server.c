@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The aggregator's end of the real link: its start, its credentials, its end (server.h lists
  * the other parts). */
 #include <errno.h>

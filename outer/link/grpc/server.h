@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SERVER_H
 #define SERVER_H
 /* Private to outer/link/grpc: the aggregator's end. Its files, and the members of struct

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Admission of calls at the aggregator: identity, limits, a thread for each call, and its ledger
  * row at the end. Limits are checked before a call costs more than its memory: on all calls, on the
  * calls of each site, and on the calls of all unknown peers together. An unknown method is answered

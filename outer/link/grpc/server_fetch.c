@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Downloads: a part of a snapshot or an aggregate, streamed from the service's memory. A download
  * that stands still is ended, because its bytes are held in memory: the site asks for the rest
  * again. */

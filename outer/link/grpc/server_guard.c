@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The aggregator's guard thread: ends pending connections without a call and calls of revoked
  * certificates, checks the expiry of the own certificate, and periodically calls the own port over
  * a new connection, as a site does.

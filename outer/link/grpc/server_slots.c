@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Slots of contributions' streams: memory limits the number of streams received at a time. Streams
  * get slots in the order of arrival. A stream loses its slot when a newer stream of the same site
  * and fragment arrives, or when it sends almost nothing while others wait; the tolerated time

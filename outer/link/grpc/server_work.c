@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The aggregator's work thread, and the small calls: hello, report, leave, and polls that are held
  * until work() has an answer. */
 #include <stddef.h>

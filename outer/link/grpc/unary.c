@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The small calls of a site's end, one message each way; probes; and its table of operations.
  */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Amendments of settings in mid-run (docs/protocol.md 3.17): journalled before they are
  * acknowledged, carried by each manifest from the next one on, in force behind a border that no
  * site has passed without a manifest that carries them. */

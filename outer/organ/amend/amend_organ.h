@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AMEND_ORGAN_H
 #define AMEND_ORGAN_H
 /* Amendments of settings in mid-run (docs/protocol.md 3.17) as an organ: an operator's or those of

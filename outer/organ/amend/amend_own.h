@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef AMEND_OWN_H
 #define AMEND_OWN_H
 /* What the files of the amendments' end at the aggregator share. amend_aggregator.c writes all

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* outer.replan: the aggregator amends outer.every by itself when training no longer has its share
  * of the time (outer/diloco/replan.h). The sites say with their contributions how long they trained
  * and waited; how long the contribution of fragment 0 took, it measures. It decides when a round is

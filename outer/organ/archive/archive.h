@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ARCHIVE_H
 #define ARCHIVE_H
 /* What a replica keeps of every committed round so that the round can be made again (run.archive,

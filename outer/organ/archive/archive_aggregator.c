@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The archive's end at the aggregator: committed rounds, with the contributions of the spool. */
 #include <string.h>
 #include "outer/aggregator/aggregator_state.h"

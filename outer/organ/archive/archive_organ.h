@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ARCHIVE_ORGAN_H
 #define ARCHIVE_ORGAN_H
 /* The archive (outer/organ/archive/archive.h) as an organ: every committed round goes into it,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/organ/archive/archive_parts.h"
 #include <inttypes.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ARCHIVE_PARTS_H
 #define ARCHIVE_PARTS_H
 /* run.archive of a process: opens the archive, and says before the run how many bytes it will take.

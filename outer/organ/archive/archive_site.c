@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The archive's end at a site: manifests, and what this site contributed. */
 #include "outer/organ/archive/archive_organ.h"
 #include "outer/site/site_own.h"

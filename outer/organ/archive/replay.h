@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef REPLAY_H
 #define REPLAY_H
 /* The committed rounds of a run made again, in memory, from archives (archive.h) of any subset of

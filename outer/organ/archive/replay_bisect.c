@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The first round in which two directories, or a directory and its manifests, differ. */
 #include "outer/organ/archive/replay_own.h"
 #include <stdio.h>

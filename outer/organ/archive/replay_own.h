@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef REPLAY_OWN_H
 #define REPLAY_OWN_H
 /* What the files of replay share: replay_read.c reads and compares what archives have, replay.c

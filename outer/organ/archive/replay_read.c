@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the archives of a run have: manifests and kept states, read and compared with each other. */
 #include "outer/organ/archive/replay_own.h"
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which sites the run has: an operator adds and removes them, one at a time. Journalled before it
  * takes effect; in force for each fragment from a later round than the one in flight on
  * (docs/protocol.md 3.6). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ROSTER_ORGAN_H
 #define ROSTER_ORGAN_H
 /* Changes of the roster in mid-run (docs/protocol.md 3.6) as an organ: an operator adds and removes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The roster at a site: each manifest's sites must follow from those of the round before
  * (docs/protocol.md 3.6), and a hello says where the site itself stands. */
 #include <inttypes.h>

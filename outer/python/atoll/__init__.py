@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Atoll in Python: take part in a run of several datacenters as one site, with any trainer.
 
 `atoll.Site` is libatoll (outer/library/atoll.h) by ctypes; `atoll.torch.OuterLoop` is the same for a PyTorch trainer; `atoll.data` makes

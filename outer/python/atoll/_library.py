@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """libatoll by ctypes: the functions of atoll.h as a class. No other package is needed."""
 import contextlib
 import ctypes

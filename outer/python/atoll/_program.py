@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The program `atoll` of the wheel."""
 import os
 import pathlib

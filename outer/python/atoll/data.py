@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data sets become token shards: rows of Hugging Face datasets, Parquet, Arrow, JSON lines, and chats.
 
     python -m atoll.data --out data SOURCE... [options of `atoll data`]

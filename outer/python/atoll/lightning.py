@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The outer loop as a callback of Lightning: Trainer(callbacks=[OuterLoopCallback("run.yaml", settings)])."""
 from lightning.pytorch.callbacks import Callback
 

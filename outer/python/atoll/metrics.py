@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """metrics.jsonl of a site or an aggregator (docs/metrics.md) as dicts, or as a pandas DataFrame for each kind of record.
 
     for record in atoll.metrics.records("run/a", "round"): ...

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An outer loop for PyTorch trainers: one object, and one line after optimizer.step().
 
     outer = OuterLoop(model, "run.yaml", {"site.name": "b", "run.dir": "b"}, state=checkpoint.get("outer"))

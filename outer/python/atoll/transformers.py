@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The outer loop as a callback of Hugging Face's Trainer: Trainer(..., callbacks=[OuterLoopCallback("run.yaml", settings)])."""
 import os
 

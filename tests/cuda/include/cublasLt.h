@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUBLASLT_H
 #define CUBLASLT_H
 /* What kernels/cuda/matmul.cu uses of cuBLASLt, by the names and values of CUDA 13's header;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CUDA_RUNTIME_API_H
 #define CUDA_RUNTIME_API_H
 /* The part of CUDA's runtime that kernels/cuda/dev_cuda.c and inner/coll/coll_nccl.c use, with the

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The cases of this folder, which public bug reports suggested: `holds` or `FAILS` for each, and what was said.
 # $1: the program, $2: a scratch directory
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Event files of TensorBoard: a step that is there twice needs a record (SessionLog START) that a session began.
 python3 sessions.py FILE..."""
 import pathlib

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The layout of atoll.h's structs, a line each member: what a compiled program relies on. A member
  * may be added at the end of a struct that begins with its size; no line here may change.
  * tests/e2e/library.sh compares it with layout.txt. */

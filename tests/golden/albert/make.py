@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Golden values of a small ALBERT: losses, logits, gradients, ten steps of AdamW and of LAMB.
 
 The network is transformers' AlbertForPreTraining; everything else is of ../bert/make.py.

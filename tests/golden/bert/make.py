@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Golden values of a small BERT: losses, logits, gradients, ten steps of AdamW and of LAMB.
 
 The network is transformers' BertForPreTraining and the gradients are autograd's, both in float64; AdamW and the clip are

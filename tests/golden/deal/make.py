@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The snake deal of Kim et al. (2024), section on local presorting, in NumPy: values.txt.
 
     python make.py > values.txt

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names and shapes of the tensors, and config.json, of small models as transformers saves them.
 
     python3 tests/golden/families/make.py        writes beside this file; needs torch and transformers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes u16.{bin,idx} and i32.{bin,idx} with Megatron-LM's own IndexedDatasetBuilder and reads them back with its IndexedDataset.
 
     pip install megatron-core torch numpy && python make.py [DIR]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Golden values of a small Llama: losses, logits, gradients, ten steps of AdamW.
 
 The network is transformers' LlamaForCausalLM and the gradients are autograd's, both in float64; batches, schedule and

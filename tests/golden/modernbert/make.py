@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Golden values of a small ModernBERT: losses, logits, gradients, ten steps of AdamW and of LAMB.
 
 The network is transformers' ModernBertForMaskedLM; its rotary angles, which the package computes in float32, are replaced by

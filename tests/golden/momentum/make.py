@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The outer momentum of rounds by docs/formats.md 8, in exact fractions with one rounding to float64 for each operation and one to
 float32 at the end: values.txt.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ten steps of Muon with AdamW beside it, in float64 NumPy: values.txt.
 
     python make.py > values.txt

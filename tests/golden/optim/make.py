@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes values.txt: parameters after ten steps of each case of tests/reproduce/reference/optimizers.py, seed 7."""
 import os
 import sys

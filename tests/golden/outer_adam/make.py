@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """FedAdam (Reddi et al. 2020, 2003.00295, Algorithm 2), once in float64 and once with one rounding to float32 for each operation of
 docs/formats.md 8: values.txt.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """References of the privacy accountant, by other means than its own: points.txt (mpmath), pld.txt (dp-accounting), audit.txt (SciPy),
 banded.txt (NumPy). README.md says what each line holds.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small models in the layout of published ones: files, fields of config.json, names of tensors and kind of tokenizer as their authors
 published them; the vocabularies are learned here from a few sentences and the weights are random.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What test_ranks.sh starts, alone and several times: a short training run of this rank, or the
  * comparison of two. On CPUs, or with ATOLL_TEST_DEVICE=cuda on GPUs.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gathers and scatters of parts between the ranks: twenty under way at once, in place and not, of
  * equal, unequal and empty parts; the sums in the order of the ranks, and the bytes by formula. */
 #include "tests/inner/coll/ranks_parts.h"

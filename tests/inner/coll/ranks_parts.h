@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef RANKS_PARTS_H
 #define RANKS_PARTS_H
 #include "inner/coll/coll.h"

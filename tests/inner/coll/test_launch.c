@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: ranks of one site that a launcher started do not find each other,
  * or each trains alone. */
 #include <setjmp.h>

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this is wrong: two ranks train another model than one, a rank waits for ever for one that stopped or diverged,
 # buckets or shared-out moments change the step, a checkpoint fits one number of ranks only.
 # Arguments: the program `ranks`, a scratch directory, whether this build has MPI (1 or 0), the launcher: mpi (default), or the

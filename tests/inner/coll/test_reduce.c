@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a gradient is summed twice or by nobody, two ranks begin sums in
  * different orders and wait for ever, a rank updates parameters from sums that went elsewhere. */
 #include "tests/inner/setup.h"

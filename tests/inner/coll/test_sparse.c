@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: gradients are lost between what is sent and what is kept, ranks
  * choose other chunks and wait for ever, a share of 1 is not the full sum, more bytes are sent than
  * the share. */

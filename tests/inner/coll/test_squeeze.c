@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: ranks decode other means, what the signs lose is never made up for,
  * a masked value gets an error, more bytes cross the network than the page says. The reference is
  * written from the paper (Tang et al. 2021, 2102.02888) in double. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a parameter is stepped by two ranks or by none, a shard is read at
  * another rank's place, a tensor is cut where its optimizer needs it whole, the bytes that are
  * planned are not those that are sent. */

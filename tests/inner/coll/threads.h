@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef THREADS_H
 #define THREADS_H
 /* Ranks as threads of a test: collectives over shared pointers and a barrier. What a rank runs must

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a mistyped key trains for a week with the default; two sites run
  * different settings. */
 #include "tests/inner/scratch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a file that is JSON is refused as none, or a small file takes all
  * memory. Cases: RFC 8259, section 6 (numbers have no limit there). */
 #include "tests/inner/scratch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: where blocks of a text end decides its ids, words are cut, and text
  * in UTF-8 is refused because a block ended within a character. */
 #include "tests/inner/scratch.h"

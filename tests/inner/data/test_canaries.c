@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: an audit whose canaries are not single records of the run, or whose
  * sets tell which ones are in. */
 #include "tests/inner/scratch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: sites train twice on one text and never on another, held-out loss
  * measures trained text, a damaged shard trains on garbage, and a resumed run sees other batches
  * than the undisturbed one. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a file that another program saved (a byte order mark, CRLF, UTF-16)
  * is read as other data than its text, one patient becomes two owners, and a binary file is trained
  * on. One table for every kind of text file that people give. */

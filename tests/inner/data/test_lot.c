@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a step holds other units than those that are accounted, and every
  * claim about them is false. */
 #include "tests/inner/scratch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a model learns from text that it was shown unmasked, special ids
  * become targets, ranks and restarts train on other examples than one rank alone, text is left out
  * or seen twice, a pair's label says the opposite, a rank waits for another with more tokens. */

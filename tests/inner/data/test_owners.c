@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: an owner's text counts as another's, so that the claim for an owner
  * is false; or it lies at two sites, or in what is held out. */
 #include "tests/inner/scratch.h"

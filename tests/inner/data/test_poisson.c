@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: the amplification by sampling that an accountant claims. The draws
  * are tested against independent coins of probability q: how often each record comes, how often
  * each pair comes together, how the size of the batch varies, and whether a step says anything of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: held-out text is trained on, two sites train on one text, bytes get
  * lost on the way. */
 #include "tests/inner/scratch.h"

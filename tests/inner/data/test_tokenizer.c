@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a published model sees other ids than it was trained with, and
  * nothing says so. Here are exact ids of vocabularies that fit on a page; tokenizer_oracle.py
  * compares real ones. */

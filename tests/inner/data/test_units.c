@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a record of a private site holds text of two documents, or a
  * document falls apart into several records, and each of the claims is about something else. */
 #include "tests/inner/scratch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tokenizer as a filter, for comparing it with another one. Texts that end with a zero byte in,
  * for each of them "count id id ..\n" out; with --decode the other way.
  *     tokenize [--decode] FILE_OR_DIRECTORY

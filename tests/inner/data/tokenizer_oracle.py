@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Token ids of Atoll beside those of Hugging Face's `tokenizers`, with vocabularies that are trained here.
 
     tokenizer_oracle.py TOKENIZE [--scratch DIR] [--quick] [--mb 1] [--points 0x30000] [--hard 5000]

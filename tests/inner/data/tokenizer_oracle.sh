@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # tokenizer_oracle.py with a Python that has the packages it needs: the one in ATOLL_PYTHON, python3, or a virtual environment that is
 # made once from PyPI. Without a network: skipped.
 #   tokenizer_oracle.sh TOKENIZE SCRATCH [OPTIONS of tokenizer_oracle.py]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: the accuracy, F1 and MCC that atoll eval prints. Oracle:
  * accuracy_score, f1_score and matthews_corrcoef of scikit-learn 1.9.1 on the same confusion
  * matrices; zero_division = 0. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a crash, a full disk or a flipped bit costs the run, or goes
  * unnoticed into it. */
 #include "tests/inner/scratch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a published encoder is loaded as another model, or transformers
  * cannot load what was exported. Oracle: tests/golden/families, names, shapes and config.json as
  * transformers saves them; that the functions are equal, deploy/check-export.py shows. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a model with another activation, another attention or another
  * normalisation is loaded without a word and computes another function. */
 #include "tests/inner/scratch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: an exported model loads nowhere, or a malformed file is read as
  * weights. */
 #include "tests/inner/scratch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: modules with delayed gradients (train.pipeline = stale) that train
  * with other gradients than those of the loss of an earlier step at the parameters of that step.
  * The reference is a model of its own, whole and without a tied head, with the rule of Ouroboros

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this is wrong: modules on several ranks train another model than one rank does, delayed gradients depend on the number
 # of ranks, a resumed run loses the gradients that were under way, a rank waits for ever for another one.
 # Arguments: the program `ranks`, a scratch directory, whether this build has MPI (1 or 0).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a record that moves the sum further than privacy.clip, so that the
  * noise is too small for it and every claim is false. Ghost norms are compared with a pass for each
  * record, for every kind of parameter of every family. */

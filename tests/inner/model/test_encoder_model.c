@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: our BERT is not BERT, our ALBERT not ALBERT, our ModernBERT not
  * ModernBERT. Oracle: tests/golden/bert, albert, modernbert (transformers and torch in float64, on
  * padded sequences; here they are packed). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: our GPT-2 is not GPT-2, our Llama not Llama, AdamW and LAMB are not
  * the published ones, and what we export means something else elsewhere. Oracle: tests/golden/gpt
  * and llama (transformers and torch in float64). */

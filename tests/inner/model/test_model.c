@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a forgotten term of the gradient trains worse, silently; sequences
  * packed together see each other; the start-up table promises what is not so. Oracle: gpt64.h and
  * finite differences of it. */

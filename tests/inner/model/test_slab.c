@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: something reads parameters without having asked for them. Where
  * ranks hold a part of the slab each, it reads what is not there. Here a holder shows the values of
  * a range only while it is gathered, and NaN else: every pass and a whole run give the same bits as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: what we call Muon is not the published one, a shard of the state is
  * not the state, matrices keep a second moment. Oracle: tests/golden/muon (NumPy in float64), on
  * this host and with the GPU's kernels emulated. `test_muon vectors SEED [muloco]` prints the

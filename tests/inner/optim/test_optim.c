@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: an optimizer is not the published one, a tensor of zeros or without
  * gradient becomes NaN, shards or a resumed run take other steps than the whole. Oracle:
  * tests/golden/optim (float64). `test_optim vectors CASE SEED` prints the parameters after ten

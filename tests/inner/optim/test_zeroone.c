@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: 0/1 Adam is not Adam where its codec loses nothing, the ranks sum
  * at other steps than planned, a sum that the caller needs does not come, a step that is not finite
  * changes something. Its arithmetic with several ranks: tests/reproduce/reference/zeroone.py. */

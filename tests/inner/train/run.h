@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef RUN_H
 #define RUN_H
 /* One process that trains on "text.bin" of the scratch directory. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a container's page cache counts as used and a run is refused for
  * good, or a limit is not seen and the kernel kills the process without a word.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a private site adds less noise than it is charged for, correlates
  * it otherwise than the accountant has it, or adds the same noise to two sums. */
 #include "tests/inner/setup.h"

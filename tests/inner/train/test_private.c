@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a step that draws, clips or adds other noise than what is charged;
  * a charge that a crash loses; a training loss that leaves the site. */
 #include "tests/inner/train/run.h"

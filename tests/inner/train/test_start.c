@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: fine-tuning starts from random parameters, or from those of a model
  * that computes something else. */
 #include "tests/inner/setup.h"

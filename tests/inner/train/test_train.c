@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a model that does not learn, a resumed run that is another run,
  * accumulation or a second rank that changes the gradient, a diverged step that reaches other
  * sites, memory that was not promised. */

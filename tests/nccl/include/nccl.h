@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef NCCL_H_
 #define NCCL_H_
 /* What coll_nccl.c uses of NCCL, for machines without it; fake_nccl.c is behind it. With -DCUDA=ON

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if the aggregator is wrong: a receipt without bytes, a contribution added twice, a
  * restart that ends elsewhere. Drives the service as the link would, on real files, with encoded
  * contributions; a "crash" drops everything in memory and opens the directory again. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A disk that hangs, under the real link and the real aggregator: what breaks here is the small
  * calls of everybody else, which must be answered while one site's bytes are on their way to the
  * disk, or are verified and made durable, or while a round is committed. The last test measures how

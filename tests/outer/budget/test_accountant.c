@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The published values of other accountants (O1 to O16 of docs/privacy.md), monotony, and the noise
  * for an epsilon. If this breaks, an epsilon that is printed is not the one of the mechanism. */
 #include <setjmp.h>

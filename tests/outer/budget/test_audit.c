@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one-run audit beside the paper's formula in SciPy (tests/golden/privacy). If this breaks, an
  * audit accuses a sound mechanism or clears a broken one. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a cap that lets steps through, a claim for other steps than those
  * that are charged, a list of charges that is added up wrongly. The epsilons themselves are those
  * of test_accountant. */

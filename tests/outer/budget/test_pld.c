@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The privacy loss distribution beside dp-accounting, beside the exact Gaussian, and the transform
  * beside its definition. If this breaks, epsilon is not an upper bound, or a loose one. */
 #include <setjmp.h>

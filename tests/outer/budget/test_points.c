@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 10,000 random points beside arbitrary precision (tests/golden/privacy): delta of the Gaussian
  * mechanism, RDP at integer and fractional orders, one sampled step. If this breaks, a formula
  * loses digits somewhere.

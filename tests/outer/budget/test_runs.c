@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a second run over the same patients begins with a whole budget, and
  * nobody says what both together cost. */
 #include "tests/inner/scratch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Words in a bit stream. What would break: the payloads and sums of fixed, and every masked vector.
  */
 #include <setjmp.h>

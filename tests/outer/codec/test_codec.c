@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if a codec is wrong: sites and aggregator disagree about a round, or training leaks
  * away between delta and outer step. References: a bit reader and sums in integers and double,
  * written here; digests of whole payloads in tests/golden/codec, equal for gcc and clang, every

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a replica has other settings for a round than the others, a step
  * belongs to two rounds or to none, or a key is amended that must not be. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if the rules are wrong: a run starts with settings that cannot work, or refuses ones
  * that can. */
 #include <stdarg.h>

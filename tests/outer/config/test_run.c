@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One loader for all commands. If this breaks, a command starts with a configuration that another
  * one refuses, or a process calculates with other fragments, rates or memory than the run has.
  */

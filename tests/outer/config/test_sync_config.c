@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From settings to the cut and the period of every published exchange. If this breaks, the sites of
  * a run exchange other things, or at other steps, than the configuration says.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: runs start with an outer learning rate that nobody has published,
  * or replicas pin different ones. */
 #include <setjmp.h>

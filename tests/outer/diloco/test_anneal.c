@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: two replicas take steps of different lengths in one round, or a
  * replay does. The outer rate against the library's cosine, the outer momentum against the bits of
  * tests/golden/momentum, and what stays when a run grows or is amended. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: replicas exchange different values, some values are never
  * exchanged, or all sites' copies of a value stay apart for longer than the share says. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which tensors go together. If this breaks, a parameter is synchronised twice or never. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a site that repeats steps ends a round by time at another step than
  * before the restart, or one that trains ends it by a record that is not there. */
 #include <setjmp.h>

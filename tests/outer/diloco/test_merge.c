@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if a merge is wrong: every replica takes the same wrong step. Radial-directional
  * averaging against float64 from the paper's formula, its borders, and the weights of unequal
  * sites. */

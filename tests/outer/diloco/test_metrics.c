@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if an outer metric is wrong: a run is tuned by numbers that mean something else.
  * Against float64 over all values, and against deltas whose numbers are known. */
 #include <setjmp.h>

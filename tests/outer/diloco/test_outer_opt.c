@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if the outer optimizer is wrong: convergence, silently. Steps are compared with
  * float64. */
 #include <stdarg.h>

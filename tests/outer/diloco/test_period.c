@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: two sites send different rounds after one step. Every question
  * about a fragment's own steps against a list of them that is written out step by step. */
 #include <setjmp.h>

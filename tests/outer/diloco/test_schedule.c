@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which step sends which round. If this breaks, sites wait for one another at different steps, or
  * the prediction of bytes is wrong.
  */

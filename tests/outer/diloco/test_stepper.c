@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if the stepper is wrong: a round submitted twice or never, applied at another step
  * than the other sites do, parameters of another state, a site that waits for sites that wait for
  * it. Runs with their answers lie in tests/golden/stepper; random configurations are checked

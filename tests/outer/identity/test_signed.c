@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is signed: the bytes that docs/protocol.md 6.1 says, all of them, and nothing that was
  * changed holds. What would break: a foreign client's signatures, or one that covers less. */
 #include <setjmp.h>

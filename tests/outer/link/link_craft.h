@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_CRAFT_H
 #define LINK_CRAFT_H
 /* Certificates that `atoll cert` would never make, and TLS clients and servers that gRPC would

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_FAKE_H
 #define LINK_FAKE_H
 /* A small aggregator for tests of the link: keeps what it is told, answers what the test sets.

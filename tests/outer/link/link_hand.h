@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_HAND_H
 #define LINK_HAND_H
 /* Calls as no site of ours would make them: a channel and one call at a time, message by message,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LINK_SLOW_H
 #define LINK_SLOW_H
 /* A link inside one process, for tests of lanes: calls an aggregator's service, one call at a time,

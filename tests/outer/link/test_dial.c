@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* site.proxy as it is written: what is accepted, what is refused, and that no message holds the
  * password. If this fails, a site sends another user than its operator gave, or a password into a
  * log. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The real link over loopback mTLS with a small aggregator: what breaks here is a site that hangs,
  * a contribution that is lost or altered, a poll that never comes back. Handshakes are in
  * test_link_tls.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Payloads over several connections, paced, cut anywhere: what breaks here is a byte that is sent
  * twice or not at all, and a heartbeat that waits behind a contribution. Bytes are counted at both
  * ends.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Certificate holders that misbehave: calls that do not exist, calls that say nothing,
  * contributions that bring nothing. What breaks here is an honest site that is not served beside
  * them.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the real link books, held against the payload and against the kernel: contributions and
  * downloads of several sizes over loopback mTLS. Payload must be equal to the byte at both ends;
  * all layers together within 1 % of the socket counters, in which bytes that TCP sent again count

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that runs out in the link: it costs one call, at either end, and the next one goes
  * through. What breaks here is an aggregator that ends because one site's call found no memory.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who gets in, and what the others are told: refused certificates with their sentences at both
  * ends, rotation, expiry. What breaks here is a site that is kept out without a word. What is
  * refused, by name: tests/refusals.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: connections that push each other out of a queue, one connection
  * where its buffers or its losses hold a tenth of the path, or a pace that stays below the path. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a line of which a tenth is used, and nobody says why; or advice
  * that is already followed. */
 #include "tests/inner/scratch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef CAST_H
 #define CAST_H
 /* The sites of a run in memory, for the tests of this folder: identity keys of the simulator, pair

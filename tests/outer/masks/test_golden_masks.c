@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One scripted round gives the bytes of another implementation (tests/golden/masks). What would
  * break: a site in another language, and rounds between two versions. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An aggregator that lies, together with c of the sites: it announces different sets to different
  * sites, repeats, shrinks S, seals twice, replays signatures and makes those of its sites, asks for
  * b of a site and for its pair seeds, aborts and goes on, in several attempts and two rounds at a

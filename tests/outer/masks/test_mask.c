@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Masks and words. What would break: sums that are not the sums of the integers, in a bit; masked
  * words that are not uniform; results that depend on the number of threads. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Payloads as words of a ring. What would break: a round with masks that steps to another state
  * than the plain one, or words that tell which blocks a site sends. The plain codecs are the
  * reference: mean and next grid of the unmasked sum are theirs, bit for bit. */

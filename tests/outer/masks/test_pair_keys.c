@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pair keys. What would break: masks that do not cancel, a key that the aggregator put in place of
  * a site's, keys of rounds that are over and can be made again, a restart that loses them. */
 #include <setjmp.h>

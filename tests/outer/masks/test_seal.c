@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rounds of secure aggregation: the masked sum is the plain sum, bit for bit, for every set of
  * sites that drop out and when; and every refusal by its name. What would break: a sum that is
  * wrong, or one site's values in the open. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Archive and replay of a toy run. If these break, a run that has been archived cannot be made
  * again, a difference is not found or gets a wrong place, or an archive that cannot be written
  * stops a run.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a width that is promised to hold a sum does not. Oracles: the
  * closed form in Python (tests/reproduce/reference/chunking.py), and the simulation of
  * tests/kernels/test_narrow.c. */

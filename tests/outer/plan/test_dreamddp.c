@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The layer-wise schedule beside an exhaustive search. If this breaks, exchanges wait that could
  * hide. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if the planner is wrong: a run that was promised to train 95 % of its time and waits
  * for half of it. The formulas are held against tables that others published, against the
  * schedule's exact bytes, and against the search itself.

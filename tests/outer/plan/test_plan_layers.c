@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From measured layer times to slices that a run takes as they are. If this breaks, `atoll plan
  * --layers` prints a configuration that is refused, or one that leaves layers out.
  */

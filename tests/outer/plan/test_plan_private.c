@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a plan that promises a signal where there is noise alone. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this fails: a site is planned with ranks that cost more than they save, or with
  * settings that do not fit its memory. Collectives, speed-up, knee and accumulation are held
  * against their closed forms, the memory against the start-up check of training itself.

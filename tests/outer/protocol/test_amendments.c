@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: replicas of one run disagree about the settings of a round, or a
  * manifest with amendments does not survive its encoding. */
 #include <setjmp.h>

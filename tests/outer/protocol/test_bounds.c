@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if the bounds are wrong: one site ends or poisons a run, or an honest one is refused.
  * docs/protocol.md 3.10.
  */

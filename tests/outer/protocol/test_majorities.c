@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this fails: exactly half of the sites decide, so that the two halves of a cut run
  * commit two histories; or a majority is not believed, and a run stands still. One to nine sites;
  * `majority` below is written out, and no formula. Each user of outer/protocol/majority.h is

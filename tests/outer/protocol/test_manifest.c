@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Canonical bytes of the record that commits a round. If these break, replicas chain to different
  * digests for one round, or a damaged record passes.
  */

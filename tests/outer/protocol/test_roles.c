@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if the table is wrong: somebody calls what he may not. Every pair of a role and a
  * call, written out once more, and the names that are no role.
  */

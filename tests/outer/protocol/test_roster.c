@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: replicas of one run disagree about which sites a round has; an
  * aggregator leaves a site out, or takes one in, without an operator's act that says so. */
 #include <setjmp.h>

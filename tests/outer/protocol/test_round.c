@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if the core is wrong: a contribution counted twice, a round closed by a minority, two
  * histories. Stories with their answers lie in tests/golden/round; random orders of events are
  * checked against the rule that a round's set never depends on the order in which it came. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if shares are wrong: a site's spike turns the outer step, or an honest site counts
  * nothing. EDiT's penalty (2412.07210) against the formulas in float64, round by round.
  */

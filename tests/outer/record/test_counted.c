@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whose data counted. What breaks here: a run that ends without some site's work and says nothing,
  * or a site that is said to be missing and is not. */
 #include <setjmp.h>

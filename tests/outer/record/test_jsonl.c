@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* metrics.jsonl is what the live table, the report and people's plots read. Broken, it would lose
  * or invent steps after a crash, or stop the reader at a line of another version.
  */

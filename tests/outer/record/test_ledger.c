@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ledger's arithmetic and its file. Broken, it would show bytes that never were, hide bytes
  * that a kill took, or call a damaged file a sum. What a link books is held against the kernel in
  * test_link_ledger.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ledger's folding. Broken, it would lose bytes, transfers or differences of older rounds, let
  * the file grow with the rounds of a run, refuse a start, or leave half a file after a crash.
  */

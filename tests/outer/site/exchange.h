@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef EXCHANGE_H
 #define EXCHANGE_H
 /* One blocking round of a site: local becomes the theta to go on with. */

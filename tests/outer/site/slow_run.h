@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SLOW_RUN_H
 #define SLOW_RUN_H
 /* A small strict run with real threads and files, for tests of in-flight slots: an aggregator and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Eager updates (2502.12996) with three sites: where each goes on from is what the paper's
  * equations say, in f64, while the committed state is the one-round delay's; and it is the same
  * after a restart. What breaks here: a start from the wrong state, own and others' deltas mixed up,

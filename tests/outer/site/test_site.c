@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a site does with each answer (docs/protocol.md 3.2), against the real aggregator
  * called directly, with one answer at a time bent. Three sites, quorum 2; the test plays the other
  * two. Virtual clock, real files. What breaks here: bytes sent that are not stored, work lost or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The aggregator's own encoding, beside the same in float64. If these break, sites that many sites
  * join lose a part of what they trained, or a restarted aggregator commits other bytes. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if the journal is wrong: a receipt that a restart forgets, a torn tail that stops a
  * restart, damage that goes unseen. */
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The outer state: the step against float64, the same bits on every replica, and files whose damage
  * always shows. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The scrub: a flipped bit anywhere in a file with a digest is found, an intact file never is; what
  * is damaged goes to the row's repair, and is an alarm where there is none. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PLACE_H
 #define PLACE_H
 /* A scratch directory with a metrics.jsonl and a report page, for one test each. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this fails: what a person sees while it trains. A row fits the window and never
  * loses its state; a resized window keeps no stale copy; log lines are sentences; waiting times
  * count; the time left leaves outages out. The screen is a pseudo-terminal whose other end is read

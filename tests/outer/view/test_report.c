@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this fails: the report's data. It would count an exchange or a refused start
  * twice, call an outage sending, hide what it should show, need directories that nobody has, or let
  * a name become a script. What the page makes of the data: tests/e2e/page.sh.

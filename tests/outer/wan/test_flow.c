@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if the model of a link is wrong: every figure that was measured over an emulated
  * network. Virtual time; departures are checked against closed forms, chance against the binomial
  * distribution. */

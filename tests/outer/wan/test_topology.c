@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if topologies are misread: an experiment runs over another network than its author
  * wrote down. */
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What of a transfer has arrived, against a byte map kept beside it; and the pace of one, in
  * virtual time. What breaks here is a contribution that is sent twice, or never, after a cut.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes from unknown peers: what one side writes the other reads, and nothing that is cut, bent or
  * too large gets through or reads past its end. Damaged messages come from fixed seeds, so a
  * failure repeats.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """ALBERT of atoll beside Hugging Face's, both ways, and what `atoll plan` says of its payload.
 
     albert.py ATOLL TEST_ENCODER_MODEL [--quick]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Training steps of BERT (4 layers of 128, 4 heads, vocabulary 4096) in PyTorch, written from the paper (1810.04805): padded with a mask
 of the keys, as the works before 2208.08124 train it, or packed. Takes commands as tests/bench/bench_train.c does.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Sums in narrow accumulators: NumPy's own fp16 arithmetic, and bf16 by rounding bits; the closed form of 1901.06588, theorem 1.
 
     chunking.py ATOLL TEST_NARROW

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the references of compressed sums share: a recorded run of the test program `ranks`, and the codec step of 1-bit Adam in
 float64, written from the papers (Tang et al. 2021, 2102.02888)."""
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The deal of Kim et al. (2402.02447), local presorting, in NumPy from the paper: samples sorted by length, longest first (stable),
 laid out as rows of as many as there are ranks, every odd row reversed; a rank has a column.
 

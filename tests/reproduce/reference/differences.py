@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Central differences, which gradients of a reference are held against."""
 
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The planner inside a site beside closed forms, and beside measured runs of the same program on this machine.
 
     inside.py knee ATOLL DIR [--quick] WORDS ...        work 6: speed-up, efficiency, GPU-hours, knee

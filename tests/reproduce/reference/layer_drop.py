@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Gates of progressive layer dropping, drawn once more from the paper, beside those of a run of atoll.
 
     layer_drop.py ATOLL SHARDS

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The orthogonality of classifiers in float64, and the tests that compare atoll's with it.
 
     multiverse.py TEST_MODEL TEST_ENCODER HEADS_SH ATOLL

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Ten steps of Muon and AdamW in float64 NumPy (tests/golden/muon/make.py, from the papers) and those of atoll, other seeds,
 with the coefficients and the scale of either paper.
 

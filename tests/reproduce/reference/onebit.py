@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """1-bit Adam (Tang et al. 2021, 2102.02888) in float64, fed the gradients that four ranks recorded.
 
     onebit.py RANKS [--quick]

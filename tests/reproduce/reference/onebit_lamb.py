@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """1-bit LAMB (Li et al. 2022, 2104.06069) in float64, fed the gradients that four ranks recorded.
 
     onebit_lamb.py RANKS

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Memory of one optimizer's state over another's, of a GPT of 19 M parameters.
 
     optimizer_memory.py ATOLL DATA FIRST SECOND

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Inner optimizers in float64, written from their papers, and atoll's ten steps beside them.
 
     optimizers.py TEST_OPTIM [--test PROGRAM] CASE ..

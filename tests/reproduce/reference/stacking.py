@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What progressive stacking must hold: bits, operations and bytes, by programs of the tests, and the paper's count of operations.
 
     stacking.py ATOLL TEST_MODEL

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Delayed gradients of Ouroboros (1909.06695), with K = 3 modules, beside recorded runs of the test program `ranks`.
 
     stale.py RANKS

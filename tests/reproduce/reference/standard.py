@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The standardization loss of the paper in float64, and the gradients of atoll against central differences of it.
 
     standard.py TEST_MODEL TEST_ENCODER

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A test program of this repository, whose oracle (float64, published vectors) is in it, as numbers of a row.
 
     tests.py PROGRAM [ARGUMENT ...]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Time of a training step against its real tokens, ours beside PyTorch's BERT padded and packed, all in one run and in turn.
 
     unpadded.py ATOLL BUILD/tests [--quick]

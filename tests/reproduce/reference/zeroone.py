@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """0/1 Adam (Lu et al. 2023, 2202.06009) in float64, fed the gradients that four ranks recorded.
 
     zeroone.py RANKS
