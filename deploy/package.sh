@@ -3,13 +3,46 @@
 # Packages of this checkout, into build/dist:
 #   deploy/package.sh wheel      atoll_train-VERSION-py3-none-manylinux_*.whl, with libatoll, the program and the libraries that they
 #                                need, and the source distribution. On Debian 12, for systems with glibc 2.36 or newer
+#   deploy/package.sh deb        atoll, libatoll0, libatoll-dev and, where nvcc is, atoll-cuda (ATOLL_CUDA=OFF: not): for the
+#                                release of Debian that it runs in
 # Needs what deploy/install.sh installs; the tools of Python packaging come into build/packaging.
 set -eu
 cd "$(dirname "$0")/.."
-[ "${1:-}" = wheel ] && [ $# = 1 ] || {
-    sed -n '3,7s/^# \{0,1\}//p' "$0" >&2
+case $#:${1:-} in
+1:wheel | 1:deb) ;;
+*)
+    sed -n '3,8s/^# \{0,1\}//p' "$0" >&2
     exit 4
-}
+    ;;
+esac
+mkdir -p build
+
+# Packages of Debian: the paths are Debian's, the times inside are those of the commit, so that two builds have equal bytes.
+if [ "$1" = deb ]; then
+    release=$(. /etc/os-release && echo "${VERSION_ID:-}")
+    [ "$(. /etc/os-release && echo "$ID")" = debian ] && command -v dpkg-shlibdeps >/dev/null || {
+        echo "package.sh: deb needs a Debian with dpkg-dev (deploy/install.sh dpkg-dev)" >&2
+        exit 4
+    }
+    cuda=OFF targets="atoll atoll_shared"
+    for nvcc in "${CUDACXX:-}" "$(command -v nvcc || :)" /usr/local/cuda/bin/nvcc; do
+        [ ! -x "$nvcc" ] || [ "${ATOLL_CUDA:-}" = OFF ] || { cuda=ON targets="$targets atoll_cuda" && export CUDACXX="$nvcc" && break; }
+    done
+    SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CMakeLists.txt)
+    export SOURCE_DATE_EPOCH
+    rm -rf build/deb/dist
+    # shellcheck disable=SC2086 # targets are several words
+    { cmake -B build/deb -G Ninja -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_SKIP_INSTALL_ALL_DEPENDENCY=ON -DCUDA=$cuda -DWERROR=OFF \
+        -DDEBIAN_REVISION="1~deb$release" && cmake --build build/deb --target $targets && (cd build/deb && cpack -G DEB); } \
+        </dev/null >build/deb.log 2>&1 || {
+        tail -n 20 build/deb.log >&2
+        exit 1
+    }
+    mkdir -p build/dist
+    cp build/deb/dist/*.deb build/dist/
+    ls -l build/dist/*.deb
+    exit 0
+fi
 tools=$PWD/build/packaging
 [ -x "$tools/bin/auditwheel" ] || {
     python3 -m venv "$tools"

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include "kernels/base/args_forms.h"
 #include "kernels/base/nearest.h"
 #include "kernels/base/number.h"
 
@@ -42,7 +43,7 @@ void args_print(const char *text, int column, int indent)
 }
 
 /* A default below the least value that can be given stands for "not given". */
-static void default_text(const struct args_option *o, char *out, size_t size)
+void args_default_text(const struct args_option *o, char *out, size_t size)
 {
     bool limits = o->min != 0 || o->max != 0;
     *out = 0;
@@ -62,7 +63,7 @@ static void print_option(const struct args_option *o)
 {
     char text[1024], fallback[DEFAULT_MAX];
     int width = HELP_INDENT - 6 - (int)strlen(o->name);
-    default_text(o, fallback, sizeof fallback);
+    args_default_text(o, fallback, sizeof fallback);
     snprintf(text, sizeof text, "%s%s", o->help, fallback);
     int column = printf("  --%s %-*s ", o->name, width > 0 ? width : 0, o->value ? o->value : "");
     args_print(text, column, HELP_INDENT);
@@ -290,7 +291,7 @@ static enum err take(struct args *a, struct cursor *c, struct mistakes *m)
     if (word)
         return take_operand(a, c, m, arg);
     TRY(report_expanded(c, m));
-    if (!strcmp(arg, "--help") || !strcmp(arg, "-h"))
+    if (args_form_read(arg, &a->form))
         a->help = true;
     else if (!take_setting(a, c, arg))
         return take_option(a, c, m, arg);
@@ -310,7 +311,10 @@ enum err args_parse(struct args *a, int argc, char **argv, struct arena *arena)
         TRY(take(a, &c, &m));
     TRY(report_expanded(&c, &m));
     if (a->help) {
-        print_help(a);
+        static void (*const print[])(const struct args *) = {[ARGS_HELP_TEXT] = print_help,
+                                                             [ARGS_HELP_MAN] = args_print_man,
+                                                             [ARGS_HELP_WORDS] = args_print_words};
+        print[a->form](a);
         return ERR_OK;
     }
     for (size_t i = 0; i < a->count; i++)

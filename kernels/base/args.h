@@ -24,6 +24,7 @@
 #include "kernels/base/arena.h"
 
 enum args_kind { ARGS_FLAG, ARGS_TEXT, ARGS_INT, ARGS_REAL, ARGS_TEXTS };
+enum args_form { ARGS_HELP_TEXT, ARGS_HELP_MAN, ARGS_HELP_WORDS }; /* of --help: args_forms.h */
 struct args_texts { /* of an option that may be given several times */
     const char **items;
     size_t count;
@@ -50,7 +51,8 @@ struct args {
     const struct args_option *options;
     size_t count;
     /* filled by args_parse, in its arena */
-    bool help;      /* --help was given and printed; the command returns at once */
+    bool help; /* --help was given and printed; the command returns at once */
+    enum args_form form;
     char **operand; /* the operands, in order */
     int operand_count;
     char **setting; /* argv for config_load */

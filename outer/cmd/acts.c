@@ -11,7 +11,28 @@ const struct cmd_act *cmd_act_find(const struct cmd_acts *c, const char *name)
     return NULL;
 }
 
-void cmd_acts_list(const struct cmd_acts *c)
+static void rows_man(const struct cmd_acts *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        args_man_row(&(struct args_row){c->acts[i].name, c->acts[i].summary});
+}
+
+static void list_man(const struct cmd_acts *c)
+{
+    struct args_page page = {
+        .name = c->command, .summary = c->head, .heading = "COMMANDS", .example = c->example};
+    args_man_begin(&page);
+    rows_man(c);
+    args_man_end(&page);
+}
+
+static void list_words(const struct cmd_acts *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        args_words_row(&(struct args_row){c->acts[i].name, c->acts[i].summary});
+}
+
+static void list_text(const struct cmd_acts *c)
 {
     enum { COLUMN = 14 };
     printf("%s\n\n", c->head);
@@ -22,13 +43,31 @@ void cmd_acts_list(const struct cmd_acts *c)
     printf("\nexample:\n%s\n", c->example);
 }
 
+void cmd_acts_help(const struct cmd_acts *c, enum args_form form)
+{
+    static void (*const list[])(const struct cmd_acts *) = {
+        [ARGS_HELP_TEXT] = list_text, [ARGS_HELP_MAN] = list_man, [ARGS_HELP_WORDS] = list_words};
+    list[form](c);
+}
+
+void cmd_acts_more(const struct cmd_acts *c, enum args_form form)
+{
+    if (form == ARGS_HELP_MAN) {
+        args_man_section("COMMANDS");
+        rows_man(c);
+        return;
+    }
+    cmd_acts_help(c, form);
+}
+
 enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv)
 {
     struct arena arena = arena_make(0);
     char names[256] = "";
     const struct cmd_act *act = cmd_act_find(c, argv[1]);
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        cmd_acts_list(c);
+    enum args_form form;
+    if (argc > 1 && args_form_read(argv[1], &form)) {
+        cmd_acts_help(c, form);
         return ERR_OK;
     }
     for (size_t i = 0; i < c->count; i++) {

@@ -2,7 +2,7 @@
 #ifndef ACTS_H
 #define ACTS_H
 /* Commands of a command: atoll COMMAND ACT. */
-#include "kernels/base/args.h"
+#include "kernels/base/args_forms.h"
 #include "outer/config/run.h"
 
 struct cmd_act {
@@ -17,7 +17,9 @@ struct cmd_acts {
 };
 /* The act that argv[1] names; NULL: none of this name. */
 const struct cmd_act *cmd_act_find(const struct cmd_acts *c, const char *name);
-void cmd_acts_list(const struct cmd_acts *c); /* as --help prints it */
+void cmd_acts_help(const struct cmd_acts *c, enum args_form form); /* as --help prints it */
+/* The same below the help of a command that has options of its own, too. */
+void cmd_acts_more(const struct cmd_acts *c, enum args_form form);
 /* Runs it, or prints the list at --help. ERR_CONFIG: there is no such act; names them. */
 enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv) MUST;
 /* A command on a run: parses the arguments, opens the run that `source` names (its args are set),

@@ -4,8 +4,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include "kernels/base/args.h"
 #include "kernels/base/log.h"
+#include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/run/operate.h"
 
@@ -169,10 +169,26 @@ static int act_words(const struct act *act, int argc, char **argv)
     return argc > 2 && strcmp(argv[2], second + 1) == 0 ? 2 : 0;
 }
 
+static void help_all(enum args_form form)
+{
+    struct cmd_act rows[ACT_COUNT];
+    for (int i = 0; i < ACT_COUNT; i++)
+        rows[i] = (struct cmd_act){.name = acts[i].name, .summary = acts[i].summary};
+    cmd_acts_help(
+        &(struct cmd_acts){"operator",
+                           "atoll operator ACT: a person's calls to the aggregator of a "
+                           "run, with an operator's certificate.",
+                           "  atoll cert issue --role operator --dir tls\n  atoll operator "
+                           "status --aggregator localhost:7443 --tls tls",
+                           rows, ACT_COUNT},
+        form);
+}
+
 enum err cmd_operator(int argc, char **argv)
 {
     struct arena arena = arena_make(0);
-    bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+    enum args_form form = ARGS_HELP_TEXT;
+    bool help = argc > 1 && args_form_read(argv[1], &form);
     for (int i = 0; i < ACT_COUNT; i++) {
         int words = act_words(&acts[i], argc, argv);
         if (words) {
@@ -186,11 +202,6 @@ enum err cmd_operator(int argc, char **argv)
             ERR_CONFIG,
             "operator: status, metrics, abort, rollback, quarantine, readmit, set, roster "
             "list, roster add or roster remove; `atoll operator --help` says more");
-    puts("atoll operator ACT: a person's calls to the aggregator of a run, with an operator's "
-         "certificate.\n");
-    for (int i = 0; i < ACT_COUNT; i++)
-        printf("  %-13s %s\n", acts[i].name, acts[i].summary);
-    puts("\nexample:\n  atoll cert issue --role operator --dir tls\n  atoll operator status "
-         "--aggregator localhost:7443 --tls tls");
+    help_all(form);
     return ERR_OK;
 }

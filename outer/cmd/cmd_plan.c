@@ -290,6 +290,6 @@ enum err cmd_plan(int argc, char **argv)
         return ERR_OK;
     TRY(cmd_run(&args, &c.source, argc, argv, plan, &c));
     if (args.help)
-        cmd_acts_list(&all);
+        cmd_acts_more(&all, args.form);
     return ERR_OK;
 }

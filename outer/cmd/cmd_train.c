@@ -12,6 +12,7 @@
 #include "kernels/base/log.h"
 #include "kernels/base/args.h"
 #include "outer/cmd/cmd.h"
+#include "outer/run/key_forms.h"
 #include "outer/run/process.h"
 #include "outer/record/directory.h"
 #include "outer/run/job.h"
@@ -157,6 +158,7 @@ static enum err open_instead(struct job *j)
 
 struct train_wish {
     bool dry, all, keys;
+    const char *form; /* of --help-keys */
 };
 
 static enum err train(struct job *j, const struct args *args, const struct train_wish *w)
@@ -197,9 +199,15 @@ static enum err train(struct job *j, const struct args *args, const struct train
     return e;
 }
 
-static enum err print_keys(struct job *j)
+static enum err print_keys(struct job *j, const char *form)
 {
     char *text;
+    if (strcmp(form, "json-schema") == 0)
+        return key_schema_print(stdout, &j->run->perm);
+    if (strcmp(form, "words") == 0)
+        return key_words_print(stdout, &j->run->perm);
+    if (strcmp(form, "markdown") != 0)
+        return err_set(ERR_CONFIG, "--format %.100s: markdown, json-schema or words", form);
     TRY(run_reference(&j->run->perm, &text));
     fputs(text, stdout);
     return ERR_OK;
@@ -230,7 +238,7 @@ enum err cmd_train(int argc, char **argv)
     struct job_out out = {.lock = {-1, -1, false}};
     struct job_stopping stopping = {.stop = 0};
     struct job j = {.run = &run, .s = &s, .o = &o, .out = &out, .stopping = &stopping};
-    struct train_wish w = {0};
+    struct train_wish w = {.form = "markdown"};
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &out.config_path, .value = "FILE",
          .help = "Configuration (YAML); without it, defaults and --section.key arguments."},
@@ -240,7 +248,10 @@ enum err cmd_train(int argc, char **argv)
                  "and stop."},
         {"all", ARGS_FLAG, &w.all, .help = "With --dry-run: every setting."},
         {"help-keys", ARGS_FLAG, &w.keys,
-         .help = "Print every key, as Markdown, or what a KEY after it means, and stop."},
+         .help = "Print every key, or what a KEY after it means, and stop."},
+        {"format", ARGS_TEXT, &w.form, .value = "FORM",
+         .help =
+             "With --help-keys: markdown, json-schema (for editors) or words (for completion)."},
     };
     struct args args = {
         .command = "train",
@@ -266,7 +277,7 @@ enum err cmd_train(int argc, char **argv)
     }
     enum err e = args_parse(&args, argc, argv, &j.run->perm);
     if (e == ERR_OK && w.keys)
-        e = print_keys(&j);
+        e = print_keys(&j, w.form);
     else if (e == ERR_OK && !args.help)
         e = train(&j, &args, &w);
     run_close(j.run);

@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "kernels/base/args.h"
+#include "kernels/base/args_forms.h"
 #include "kernels/base/nearest.h"
 #include "outer/cmd/cmd.h"
 #include "outer/run/crash.h"
@@ -45,11 +45,13 @@ static const struct command {
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
+static const char program_summary[] =
+    "atoll trains transformer language models in several datacenters at once, joined only by slow "
+    "links.";
+
 static int help(void)
 {
-    args_print("atoll trains transformer language models in several datacenters at once, joined "
-               "only by slow links.",
-               0, 0);
+    args_print(program_summary, 0, 0);
     puts("\nusage: atoll COMMAND [options]     atoll COMMAND --help says more\n");
     for (int i = 0; i < COMMAND_COUNT; i++) {
         char text[512];
@@ -61,6 +63,24 @@ static int help(void)
     }
     puts("\n  --help, --version; help SECTION.KEY explains a key of the configuration\n\n"
          "First steps: deploy/run-demo.sh, or `atoll demo`; then README.md.");
+    return 0;
+}
+
+static int help_man(void)
+{
+    struct args_page page = {.name = "", .summary = program_summary, .heading = "COMMANDS"};
+    args_man_begin(&page);
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        args_man_row(&(struct args_row){commands[i].name, commands[i].summary});
+    args_man_end(&page);
+    return 0;
+}
+
+static int help_words(void)
+{
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (commands[i].run)
+            args_words_row(&(struct args_row){commands[i].name, commands[i].summary});
     return 0;
 }
 
@@ -152,9 +172,12 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); /* `ulimit -f`: the write fails with EFBIG, and the file is named */
     umask(umask(0) | 0002);   /* nothing that atoll makes can everybody write, whatever the umask */
     bool help_word = argc > 1 && strcmp(argv[1], "help") == 0;
-    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        (help_word && argc == 2))
-        return help();
+    enum args_form form = ARGS_HELP_TEXT;
+    if (argc < 2 || args_form_read(argv[1], &form) || (help_word && argc == 2)) {
+        static int (*const list[])(void) = {
+            [ARGS_HELP_TEXT] = help, [ARGS_HELP_MAN] = help_man, [ARGS_HELP_WORDS] = help_words};
+        return list[form]();
+    }
     if (strcmp(argv[1], "--version") == 0) {
         printf("%s\nformats of directories: %s\n", version_line(), directory_formats());
         return 0;

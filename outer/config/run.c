@@ -411,6 +411,16 @@ static void all_tables(struct all_keys *k, struct config_table tables[ALL_TABLES
     measured_tables(&k->m, tables + 2);
 }
 
+enum err run_tables(struct arena *a, struct config_table **tables, size_t *count)
+{
+    struct all_keys *k;
+    TRY_ALLOC(k = arena_alloc(a, sizeof *k));
+    TRY_ALLOC(*tables = arena_array(a, ALL_TABLES, sizeof **tables));
+    all_tables(k, *tables);
+    *count = ALL_TABLES - MEASURED_TABLES;
+    return ERR_OK;
+}
+
 enum err run_reference(struct arena *a, char **text)
 {
     struct all_keys k;

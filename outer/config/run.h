@@ -88,6 +88,8 @@ void run_nearest_setting(const char *word, char *name, size_t size, unsigned *ed
 void run_nearest_of_plan(const char *word, char *name, size_t size, unsigned *edits);
 /* The reference page of all keys, Markdown. */
 enum err run_reference(struct arena *a, char **text) MUST;
+/* The tables of the keys of a configuration; their values are not set. */
+enum err run_tables(struct arena *a, struct config_table **tables, size_t *count) MUST;
 enum err run_key_reference(struct arena *a, const char *key, char **text) MUST; /* of one key */
 
 #endif
