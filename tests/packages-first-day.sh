@@ -33,7 +33,7 @@ start() {
     unit=$1 instance=$2
     shift 2
     line=$(sed -n 's/^ExecStart=//p' "/usr/lib/systemd/system/$unit.service" | sed "s/%i/$instance/g; s/\${\([A-Z]*\)}/\$\1/g")
-    runuser -u atoll -- env PATH=/usr/local/bin:/usr/bin:/bin "$@" sh -c "$line" >"/root/$unit$instance.log" 2>&1 &
+    runuser -u atoll -- env PATH=/usr/local/bin:/usr/bin:/bin "$@" sh -c "exec $line" >"/root/$unit$instance.log" 2>&1 &
 }
 said() { # said FILE PATTERN: waits until the log has it
     for _ in $(seq 1200); do

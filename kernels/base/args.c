@@ -42,23 +42,6 @@ void args_print(const char *text, int column, int indent)
     printf("\n");
 }
 
-/* A default below the least value that can be given stands for "not given". */
-void args_default_text(const struct args_option *o, char *out, size_t size)
-{
-    bool limits = o->min != 0 || o->max != 0;
-    *out = 0;
-    if (o->required)
-        snprintf(out, size, " Required.");
-    else if (o->kind == ARGS_INT && limits && (double)*(const int64_t *)o->target < o->min)
-        return;
-    else if (o->kind == ARGS_INT)
-        snprintf(out, size, " Default: %lld.", (long long)*(const int64_t *)o->target);
-    else if (o->kind == ARGS_REAL)
-        snprintf(out, size, " Default: %g.", *(const double *)o->target);
-    else if (o->kind == ARGS_TEXT && *(const char *const *)o->target)
-        snprintf(out, size, " Default: %s.", *(const char *const *)o->target);
-}
-
 static void print_option(const struct args_option *o)
 {
     char text[1024], fallback[DEFAULT_MAX];

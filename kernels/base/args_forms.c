@@ -19,6 +19,23 @@ bool args_form_read(const char *word, enum args_form *form)
     return false;
 }
 
+/* A default below the least value that can be given stands for "not given". */
+void args_default_text(const struct args_option *o, char *out, size_t size)
+{
+    bool limits = o->min != 0 || o->max != 0;
+    *out = 0;
+    if (o->required)
+        snprintf(out, size, " Required.");
+    else if (o->kind == ARGS_INT && limits && (double)*(const int64_t *)o->target < o->min)
+        return;
+    else if (o->kind == ARGS_INT)
+        snprintf(out, size, " Default: %lld.", (long long)*(const int64_t *)o->target);
+    else if (o->kind == ARGS_REAL)
+        snprintf(out, size, " Default: %g.", *(const double *)o->target);
+    else if (o->kind == ARGS_TEXT && *(const char *const *)o->target)
+        snprintf(out, size, " Default: %s.", *(const char *const *)o->target);
+}
+
 /* ---- manual page ---- */
 
 /* roff reads a period or an apostrophe at the start of a line as a request, and - as a hyphen. */

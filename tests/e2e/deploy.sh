@@ -11,7 +11,7 @@ done
 # --- --help says what the script does, and runs nothing ----------------------------------------------------------
 for script in run-tests reproduce reliability renew; do
     "$deploy/$script.sh" --help >help.out 2>&1 || fail "$script.sh --help"
-    grep -q "deploy/$script.sh" help.out && [ "$(wc -l <help.out)" -lt 12 ] || fail "$script.sh --help says something else"
+    grep -q "deploy/$script.sh" help.out && [ "$(wc -l <help.out)" -lt 16 ] || fail "$script.sh --help says something else"
 done
 
 # --- deploy/build.sh: with or without the GPU module ------------------------------------------------------------
