@@ -1,9 +1,10 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Manual pages of a built program, from its option tables: atoll.1, atoll-train.1, atoll-cert-issue.1, ...
 #   deploy/manuals.sh PROGRAM FOLDER
 set -eu
 [ $# = 2 ] && [ -x "$1" ] || {
-    sed -n '2,3s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,4s/^# \{0,1\}//p' "$0" >&2
     exit 4
 }
 program=$1 folder=$2

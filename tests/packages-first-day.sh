@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs inside the empty system of tests/packages.sh, with the packages in /root/packages.
 set -euo pipefail
 stop() { jobs -p | xargs -r kill 2>/dev/null || :; }

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The Debian packages in an empty Debian without a compiler: they install, the units are right, and an operator's first day works:
 # certificates, data, an aggregator, two sites, metrics, a relay, a renewed certificate, each by the ExecStart line of its unit as the
 # user atoll; then the packages are removed, and the run is still there. Not in the suite: it needs root, mmdebstrap and the network.

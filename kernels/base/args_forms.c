@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/base/args_forms.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ARGS_FORMS_H
 #define ARGS_FORMS_H
 /* What --help prints: text for a terminal, or with --help=man a manual page (roff, man(7)) and with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef KEY_FORMS_H
 #define KEY_FORMS_H
 /* The keys of a configuration for programs: a JSON schema (draft 2020-12) for editors, and words

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a manual page, the completion of a shell or the schema of the configuration says what the program does not.
 . "$(dirname "$0")/lib.sh"
 
