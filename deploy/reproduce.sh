@@ -7,10 +7,10 @@
 #              --seeds N                          and these first seeds
 #   deploy/reproduce.sh --broken --quick NAME|--all   small runs with and without the mechanism of each method: its row must see that
 #                                              it is gone; the results stand in tests/reproduce/broken.csv
-#   deploy/reproduce.sh PATH/NAME.yaml         a row of your own, its results beside it: docs/experiments.md
+#   deploy/reproduce.sh PATH/NAME.yaml         a row of your own, its results next to it: docs/experiments.md
 #   deploy/reproduce.sh --list                 rows and their minutes
-#   deploy/reproduce.sh --page                 docs/reproductions.md anew, from the rows and results.csv
-# Installs what is missing, builds, prepares text. A stopped run goes on with the same command. --again runs finished runs, too;
+#   deploy/reproduce.sh --page                 docs/reproductions.md, from the rows and results.csv
+# Installs what is missing, builds, prepares text. A stopped run continues with the same command. --again runs finished runs, too;
 # --atoll PROGRAM takes a program that is built already; --dir DIR is for text and runs (build/reproduce).
 # Exit code 0: every acceptance holds; 1: not, and the failed ones are named.
 set -eu
