@@ -32,7 +32,7 @@
     X(KNEE_EFFICIENCY, "the knee may have any efficiency")                                         \
     X(LINK_ALPHA, "a message costs its bytes alone")                                               \
     X(EXPOSED_SUMS, "the planner takes all sums for hidden")                                       \
-    X(CLASS_UTILISATION, "the planner has one utilisation for all classes of work")                \
+    X(CLASS_UTILISATION, "the planner takes all classes of work to run at the peak")               \
     X(MEMORY_LIMIT, "the planner takes everything to fit")
 
 enum method_mutant {

@@ -25,7 +25,7 @@ static double utilisation_at(const struct site_machine *m, const struct site_poi
 double site_model_utilisation(const struct site_machine *m, enum profile_class c, double width)
 {
     if (WITHOUT(CLASS_UTILISATION))
-        return m->utilisation;
+        return 1;
     double below = 0, above = INFINITY, low = 0, high = 0; /* nearest widths, their utilisation */
     for (unsigned i = 0; i < m->count; i++) {
         const struct site_point *p = &m->points[i];

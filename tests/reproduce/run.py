@@ -9,7 +9,7 @@ deploy/reproduce.sh calls it, which installs and builds first. What a row is wri
     run.py NAME --seeds N    of a row whose rates are searched: its first N seeds alone
     run.py --all      all rows           --quick [NAME|--all]   small runs on this repository's documents; nothing is recorded
     run.py --broken [--quick] NAME|--all   is each mechanism seen by its row's acceptances? small runs with and without it; broken.csv
-                      --seconds N: rows in turn, none begins after N seconds, and nothing is recorded
+                      --seconds N: rows in turn, as many as fit, and nothing is recorded
     run.py --floors   what losses and accuracies must beat, for all data sets of the rows that are named (or --all): floors.csv
     run.py --digests  digests of the rows' files for sessions that have none, from the history: fresh.csv
     run.py --list     rows and minutes   --page   docs/reproductions.md anew   --check-page   does it match?
@@ -156,7 +156,7 @@ class Runner:
 
     def broken(self, row):
         """broken.check, or None: skipped."""
-        mutant = [f"mutant_{target}" for target in ("atoll", *row.build)] if "mutant" in row.broken else row.build
+        mutant = [*row.build, *(f"mutant_{target}" for target in ("atoll", *row.build))] if "mutant" in row.broken else row.build
         needs = row.needs if "reference" in broken.needed(row) else []
         return broken.check(self, row) if self.ready(row, mutant, needs) else None
 

@@ -664,6 +664,21 @@ broken: {mutant: BUCKET_CLIP, accept: [1]}
         state.write_text("gone")
         self.assertEqual(broken.in_turn(["a", "b", "c"], state), ["a", "b", "c"])
 
+    def test_a_minute_of_rows(self):
+        path, ran = pathlib.Path(self.folder.name) / "broken.csv", []
+        results = {n: broken.Result(n, "s", "x", "1", "2", broken.SEEN, s, "c", "d") for n, s in (("a", "20"), ("b", "90"), ("c", "30"), ("d", "40"))}
+        broken.write(path, results.values(), [])
+        runner = mock.Mock(root=pathlib.Path(self.folder.name), broken=lambda row: ran.append(row.name) or [results[row.name]])
+        every = {}
+        for name in results:
+            every[name] = mock.Mock(broken={"mutant": "x"})
+            every[name].name = name
+        for want in (["a", "c"], ["d", "a"], ["c"]):  # b takes longer than a minute alone
+            ran.clear()
+            with mock.patch("broken.time.time", lambda: sum(float(results[n].seconds) for n in ran)), contextlib.redirect_stdout(io.StringIO()):
+                self.assertTrue(broken.run(runner, every, list(every), 60, path))
+            self.assertEqual(ran, want)
+
     def test_a_key_is_a_switch(self):
         row = self.row(ROW.replace("seeds: [1, 2]", "seeds: [1, 2]\nbroken: {set: {train.lr: 0.5, train.optimizer: null}, runs: [b], accept: [1],\n"
                                    "         base: {model: g0, train.lr: 0.2}, tokens: 512}"))

@@ -153,10 +153,11 @@ def exposed(bench):
     probe, _ = bench.probe(2, base, str(base.get("model.width", MODEL["model.width"])))
     shapes = [{"train.bucket_mb": 0}] if bench.quick else \
         [{"train.bucket_mb": 0}, {"train.bucket_mb": 2}, {"train.batch_tokens": 4096}, {"model.layers": 8}, {"train.bucket_mb": 6}]
-    off, shares = [], []
+    off, shares, planned = [], [], []
     for shape in shapes:
         plan = bench.plan(probe, {**base, **shape}, "--ranks", "2")[0]
         run = bench.train(2, {**base, **shape})
+        planned.append(plan["exposed_s"])
         off.append(plan["exposed_s"] / run["exposed_s"] - 1)
         shares.append(abs(plan["exposed_s"] - run["exposed_s"]) / run["step_s"])
     # The warning, beside a scan of the rows of simulated H100s.
@@ -168,7 +169,7 @@ def exposed(bench):
     marginal = [(b["ranks"], math.log(b["tokens_per_second"] / a["tokens_per_second"]) / math.log(b["ranks"] / a["ranks"]))
                 for a, b in zip(rows, rows[1:])]
     first = next((n for n, m in marginal if m < LEAST_MARGINAL), 0)
-    out = {"difference": max(map(abs, off)), "of_step": max(shares), "warned": int((int(said.group(2)) if said else 0) == first),
+    out = {"planned": min(planned), "difference": max(map(abs, off)), "of_step": max(shares), "warned": int((int(said.group(2)) if said else 0) == first),
            "warned_at": first}
     for r in rows:
         out |= {f"mfu_{r['ranks']}": r["mfu"], f"tokens_per_joule_{r['ranks']}": r["tokens_per_second"] / (r["ranks"] * r["watts"])}
