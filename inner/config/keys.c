@@ -436,15 +436,14 @@ static void check_compress(struct config_rules *r, const struct settings *s)
     const struct {
         bool given;
         const char *key, *why, *use;
-    } not [] = {
-        {s->train_zero_stage > 0, "train.zero_stage = 1", "every rank keeps all moments", "0"},
-        {s->train_grad_reduce_dtype != TRAIN_GRAD_REDUCE_F32, "train.grad_reduce_dtype = bf16",
-         "two roundings of the same sums", "f32"},
-        {s->train_layer_drop > 0, "train.layer_drop", "every step sends all tensors", "0"},
-        {s->train_master_weights != TRAIN_MASTER_F32, "train.master_weights",
-         "what it sends are f32 updates", "f32"},
-        {s->train_stages.count > 0, "train.stages", "every step sends all tensors",
-         "none of them"}};
+    } not [] = {{s->train_zero_stage > 0, "train.zero_stage", "every rank keeps all moments", "0"},
+                {s->train_grad_reduce_dtype != TRAIN_GRAD_REDUCE_F32,
+                 "train.grad_reduce_dtype = bf16", "two roundings of the same sums", "f32"},
+                {s->train_layer_drop > 0, "train.layer_drop", "every step sends all tensors", "0"},
+                {s->train_master_weights != TRAIN_MASTER_F32, "train.master_weights",
+                 "what it sends are f32 updates", "f32"},
+                {s->train_stages.count > 0, "train.stages", "every step sends all tensors",
+                 "none of them"}};
     check_compress_keys(r, s);
     check_zeroone(r, s);
     if (s->train_compress == TRAIN_COMPRESS_NONE)
@@ -485,7 +484,7 @@ static void check_modules(struct config_rules *r, const struct settings *s)
          "f32: no gradients are summed"},
         {s->train_compress != TRAIN_COMPRESS_NONE, "train.compress", "none"},
         {s->train_clip_per == TRAIN_CLIP_PER_BUCKET, "train.clip_per = bucket", "model"},
-        {s->train_zero_stage > 0, "train.zero_stage = 1", "0"},
+        {s->train_zero_stage > 0, "train.zero_stage", "0"},
         {s->train_rounding == TRAIN_ROUNDING_STOCHASTIC, "train.rounding = stochastic", "nearest"},
         {s->train_layer_drop > 0, "train.layer_drop", "0"},
         {s->train_stages.count > 0, "train.stages", "none of them"},
@@ -517,7 +516,8 @@ static void check_clip(struct config_rules *r, const struct settings *s)
         {s->train_clip <= 0, "train.clip = 0", "a clip above 0"},
         {s->train_compress != TRAIN_COMPRESS_NONE, "train.compress", "none"},
         {s->train_layer_drop > 0, "train.layer_drop", "0"},
-        {s->train_stages.count > 0, "train.stages", "none of them"}};
+        {s->train_stages.count > 0, "train.stages", "none of them"},
+        {s->train_zero_stage > 1, "train.zero_stage above 1: no rank holds a bucket", "1"}};
     for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
         if (s->train_clip_per == TRAIN_CLIP_PER_BUCKET && not [i].given)
             config_broken(r, "train.clip_per = bucket with %s; use %s, or train.clip_per = model",
@@ -727,6 +727,8 @@ static void check_privacy(struct config_rules *r, const struct settings *s)
         {s->train_grad_reduce_dtype != TRAIN_GRAD_REDUCE_F32, "train.grad_reduce_dtype = bf16",
          "it rounds a clipped sum further than the noise allows for", "f32"},
         {s->train_modules > 1, "train.modules", "modules do not clip record by record", "1"},
+        {s->train_zero_stage > 1, "train.zero_stage above 1",
+         "clipping record by record needs the whole gradients and parameters on every rank", "1"},
         {s->train_compress != TRAIN_COMPRESS_NONE, "train.compress",
          "errors that are fed back would let a record act twice", "none"},
         {s->train_clip_per == TRAIN_CLIP_PER_BUCKET, "train.clip_per = bucket",

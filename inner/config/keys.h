@@ -355,11 +355,12 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "With train.compress sparse: momentum correction. A chunk that waits gathers a "     \
               "momentum with this decay "                                                          \
               "instead of the gradient. 0: none.")                                                 \
-    X(train, zero_stage, INT, .fallback = "0", .min = 0, .max = 1,                                 \
+    X(train, zero_stage, INT, .fallback = "0", .min = 0, .max = 3,                                 \
       .help =                                                                                      \
-          "1: the ranks of a site share out the f32 parameters, the optimizer's moments and its "  \
-          "update (ZeRO-1), and collect the parameters in the model type (device.dtype) after "    \
-          "each. 0: every rank keeps all.")                                                        \
+          "What the ranks of a site share out, each holding its part. 0: nothing. 1: the f32 "     \
+          "parameters that the optimizer updates, its moments and its update (ZeRO-1); each rank " \
+          "collects the parameters in the model type (device.dtype). 2: the gradients, too. 3: "   \
+          "the parameters in the model type, too, collected layer by layer as a pass needs them.") \
     X(train, modules, INT, .fallback = "1", .min = 1, .max = 64, .pinned = true,                   \
       .help =                                                                                      \
           "Cuts the layers into this many modules, and the ranks of a site divide the modules "    \

@@ -154,12 +154,30 @@ static enum err count_predictions(struct model *m, const struct loader *l, const
     return ERR_OK;
 }
 
-enum err evaluate_windows(struct model *m, const struct loader *l, struct batch *b, uint64_t first,
-                          uint64_t end, struct evaluate_sums *sums)
+/* Windows of a pass. */
+static uint64_t pass_windows(const struct loader *l, const struct batch *b)
 {
     uint64_t most = b->tokens_max / l->options.sequence,
              room = b->sequences_max - l->options.objective->varies;
-    most = most < room ? most : room;
+    return most < room ? most : room;
+}
+
+enum err evaluate_along(struct model *m, const struct loader *l, struct batch *b, uint64_t windows,
+                        uint64_t most)
+{
+    struct model_loss loss;
+    uint64_t each = pass_windows(l, b), passes = (windows + each - 1) / each;
+    for (; passes * each < most; passes++) {
+        objective_windows(l, 0, 1, b);
+        TRY(model_eval(m, b, &loss));
+    }
+    return ERR_OK;
+}
+
+enum err evaluate_windows(struct model *m, const struct loader *l, struct batch *b, uint64_t first,
+                          uint64_t end, struct evaluate_sums *sums)
+{
+    uint64_t most = pass_windows(l, b);
     memset(sums->values, 0, sums->values_count * sizeof *sums->values);
     TRY(model_attention_begin(m));
     for (uint64_t at = first; at < end; at += most) {

@@ -50,6 +50,10 @@ double evaluate_attention(const struct evaluate_sums *sums, size_t layer);
  * scratch. */
 enum err evaluate_windows(struct model *m, const struct loader *l, struct batch *b, uint64_t first,
                           uint64_t end, struct evaluate_sums *sums) MUST;
+/* Where a pass is a collective: the passes of a rank with `most` windows that one with `windows`
+ * has not run. They count nothing. */
+enum err evaluate_along(struct model *m, const struct loader *l, struct batch *b, uint64_t windows,
+                        uint64_t most) MUST;
 /* How many windows `tokens` are: at least one, at most all. */
 uint64_t evaluate_count(const struct loader *l, int64_t tokens);
 

@@ -248,11 +248,11 @@ static struct dev_shape shape(const struct model *m, const struct settings *s, e
                               .elements = m->table->elements};
 }
 
-struct model_memory model_plan_shared(const struct model_options *o, const struct unit_map *map,
+struct model_memory model_plan_shared(const struct model_options *o, const struct model_sharing *by,
                                       enum dtype model_type)
 {
     const struct settings *s = o->settings;
-    const struct weights_memory weights = weights_plan(o->table, map, o->train, model_type);
+    const struct weights_memory weights = weights_plan(o->table, by, o->train, model_type);
     struct model m;
     struct layout l = {.value = dtype_size(model_type)};
     configure(&m, o);
@@ -269,7 +269,7 @@ struct model_memory model_plan_shared(const struct model_options *o, const struc
 
 struct model_memory model_plan(const struct model_options *o, enum dtype model_type)
 {
-    return model_plan_shared(o, NULL, model_type);
+    return model_plan_shared(o, &(struct model_sharing){.map = NULL}, model_type);
 }
 
 /* ---- open ---- */
@@ -453,7 +453,7 @@ size_t model_tokens_max(const struct model *m)
 
 bool model_rounds_stochastically(const struct model *m)
 {
-    return m->weights->params_bf16 && m->form.stochastic;
+    return m->dev->model_type != DTYPE_F32 && m->form.stochastic;
 }
 
 void model_set_step(struct model *m, int64_t step)
@@ -474,7 +474,7 @@ void model_params_changed(struct model *m)
 
 void model_grads_zero(struct model *m)
 {
-    m->dev->ops->zero(m->dev, m->weights->grads, m->table->elements * sizeof *m->weights->grads);
+    weights_grads_begin(m->weights);
 }
 
 /* ---- the running pass ---- */
@@ -557,6 +557,7 @@ static void final_norm_fwd(struct model *m, size_t T)
 
 static void forward(struct model *m, const struct batch *b)
 {
+    weights_go(m->weights, true);
     embed_fwd(m, b);
     for (size_t i = 0; i < m->form.L; i++)
         if (layer_runs(m, i))
@@ -581,6 +582,7 @@ static void heads_scatter(struct model *m)
 
 static void run_heads(struct model *m, const struct head_pass *p)
 {
+    weights_go(m->weights, !p->gradients);
     heads_gather(m);
     head_fwd(m, p);
     heads_scatter(m);
@@ -609,6 +611,7 @@ static void backward(struct model *m, const struct batch *b)
 {
     const struct model_grad_hook *hook = m->pass.grad_hook;
     heads_bwd_to(m, b);
+    weights_grads_final(m->weights, m->at.head.unit);
     for (size_t i = m->form.L; i-- > m->pass.first;) {
         if (!layer_runs(m, i))
             continue;
@@ -616,9 +619,15 @@ static void backward(struct model *m, const struct batch *b)
             m->form.shared && i ? NULL : hook; /* its gradient is final after its last use */
         block_recompute(m, b, i);
         block_bwd(m, b, i);
+        if (!m->form.shared) /* else its gradient is final after its last use */
+            weights_grads_final(m->weights, m->at.blocks[i].unit);
     }
-    if (embed_learns(m))
-        embed_bwd(m, b, m->form.post ? m->live.dx : m->live.dresidual);
+    if (m->form.shared)
+        weights_grads_final(m->weights, m->at.blocks[0].unit);
+    if (!embed_learns(m))
+        return;
+    embed_bwd(m, b, m->form.post ? m->live.dx : m->live.dresidual);
+    weights_grads_final(m->weights, m->at.embed.unit);
 }
 
 /* ---- losses ---- */
@@ -683,7 +692,8 @@ static void pass_run(struct pass p, enum pass_kind kind)
 {
     p.kind = kind;
     const struct dev_graph r = {p.m, pass_key(&p), pass_ops, &p};
-    if (profile_on(p.m->profile)) /* profiling times single ops: not as a graph */
+    /* Profiling times single ops, and the host moves units between ops: not as a graph. */
+    if (profile_on(p.m->profile) || weights_move(p.m->weights))
         pass_ops(&p);
     else
         p.m->dev->ops->graph_run(p.m->dev, &r);
@@ -721,6 +731,7 @@ enum err model_eval(struct model *m, const struct batch *b, struct model_loss *l
     m->dev->ops->zero(m->dev, m->live.loss, MODEL_LOSSES * sizeof *m->live.loss);
     TRY(batch_to_device(m, b, 0));
     pass_run((struct pass){.m = m, .b = b, .loss = m->live.loss}, PASS_EVAL);
+    TRY(weights_error(m->weights));
     return read_loss(m, b, loss);
 }
 

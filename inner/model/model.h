@@ -36,7 +36,7 @@ struct dev_emulation model_emulation(const struct settings *s);
 struct model_memory model_plan(const struct model_options *o, enum dtype model_type);
 /* The ranks share parameters and gradients out (train.zero_stage). map NULL: as model_plan, and
  * model_open. */
-struct model_memory model_plan_shared(const struct model_options *o, const struct unit_map *map,
+struct model_memory model_plan_shared(const struct model_options *o, const struct model_sharing *by,
                                       enum dtype model_type);
 /* Parameters are zero until written. */
 enum err model_open(struct model **m, struct dev *d, const struct model_options *o,
@@ -56,7 +56,7 @@ void model_scatter_ranges(struct model *m, const struct dev_range *r, size_t n, 
 struct weights *model_weights(struct model *m);
 /* Replaces slab_whole as the holder. Before the first pass, and before parameters are written. */
 void model_hold(struct model *m, const struct slab_holder *h);
-float *model_grads(struct model *m);
+float *model_grads(struct model *m); /* NULL: units of them alone are here (weights.h) */
 void *
 model_params_bf16(struct model *m); /* bf16 copy of the parameters; NULL when the type is f32 */
 /* After parameters were written: refreshes the bf16 copy. With train.rounding = stochastic the

@@ -13,11 +13,25 @@ struct vectors {
     struct dev_range *put; /* ranges of `sent`, in the order of the table */
     size_t own_count, put_count, elements;
 };
+enum { ROOMS = 3, NO_UNIT = -1 }; /* of the embeddings; two of the other units */
+struct room {                     /* of one unit */
+    char *at;                     /* device */
+    uint16_t *sums;               /* device: of gradients that are summed in bf16; NULL */
+    ptrdiff_t unit;               /* NO_UNIT */
+    uint64_t ticket;              /* of what collects it, or adds it up; 0: none */
+    unsigned busy;                /* passes that need it now */
+    bool sent;                    /* gradients: they are final */
+};
 struct shared { /* a model whose parameters the ranks share out */
     struct coll *coll;
     const struct unit_map *map;
+    int stage;
     struct model_shards own;
-    uint64_t *tickets; /* (units) of what collects them; 0: they are here */
+    uint64_t *tickets;                       /* (units) of what collects them; 0: they are here */
+    struct room params[ROOMS], grads[ROOMS]; /* from stage 3, 2 on */
+    enum dtype sums;
+    unsigned *added; /* (units) micro-batches of the step whose gradients are in the shard */
+    bool up;         /* weights_go */
     struct vectors vectors;
     float *held; /* f32 parameters of the ranges that are gathered; NULL: none */
     size_t holds;
@@ -53,20 +67,49 @@ static size_t vector_elements(const struct table *t)
     return sum;
 }
 
-struct weights_memory weights_plan(const struct table *t, const struct unit_map *map, bool train,
-                                   enum dtype type)
+/* Elements of a room. */
+static size_t room_elements(const struct unit_map *m, size_t room)
 {
-    const size_t elements = t->elements, f32 = sizeof(float), size = dtype_size(type);
+    size_t most = 0;
+    if (room == 0)
+        return unit_range(m, 0).count;
+    for (size_t u = 1; u < m->count; u++)
+        most = unit_range(m, u).count > most ? unit_range(m, u).count : most;
+    return most;
+}
+
+static size_t rooms_elements(const struct unit_map *m)
+{
+    return room_elements(m, 0) + (ROOMS - 1) * room_elements(m, 1);
+}
+
+/* Elements of a whole slab, or of the rooms that take its place. */
+static size_t held_elements(const struct table *t, const struct model_sharing *by, int stage)
+{
+    return by->map && by->stage >= stage ? rooms_elements(by->map) : t->elements;
+}
+
+static bool has_vectors(const struct model_sharing *by, enum dtype type)
+{
+    return by->map && (type != DTYPE_F32 || by->stage >= 3);
+}
+
+struct weights_memory weights_plan(const struct table *t, const struct model_sharing *by,
+                                   bool train, enum dtype type)
+{
+    const size_t f32 = sizeof(float), size = dtype_size(type),
+                 shard = by->map ? unit_shard_most(by->map) : 0;
+    size_t grads = held_elements(t, by, 2) * f32 + shard * f32;
     bool narrow = type != DTYPE_F32;
-    struct weights_memory x = {.parameters = elements * f32,
-                               .params_bf16 = narrow ? elements * size : 0,
-                               .gradients = train ? elements * f32 : 0};
-    if (!map)
-        return x;
-    size_t shard = unit_shard_most(map);
-    x.parameters = shard * f32 + (narrow ? 2 * vector_elements(t) : elements) * f32;
-    x.params_bf16 += narrow ? shard * size : 0;
-    x.gradients += train ? shard * f32 : 0;
+    struct weights_memory x = {.parameters = shard * f32};
+    if (by->map && by->stage >= 2 && by->sums == DTYPE_BF16)
+        grads += rooms_elements(by->map) * dtype_size(DTYPE_BF16);
+    if (has_vectors(by, type))
+        x.parameters += 2 * vector_elements(t) * f32;
+    if (!by->map || !narrow)
+        x.parameters += held_elements(t, by, 3) * f32;
+    x.params_bf16 = narrow ? (held_elements(t, by, 3) + shard) * size : 0;
+    x.gradients = train ? grads : 0;
     return x;
 }
 
@@ -142,18 +185,37 @@ static bool is_narrow(const struct weights *w)
     return w->dev->model_type != DTYPE_F32;
 }
 
+static enum err open_rooms(struct dev *d, const struct unit_map *m, struct room rooms[ROOMS],
+                           size_t size, bool sums)
+{
+    for (size_t i = 0; i < ROOMS; i++) {
+        size_t elements = room_elements(m, i);
+        rooms[i].unit = NO_UNIT;
+        TRY(dev_alloc(d, (void **)&rooms[i].at, elements * size));
+        TRY(dev_alloc(d, (void **)&rooms[i].sums, sums ? elements * sizeof *rooms[i].sums : 0));
+    }
+    return ERR_OK;
+}
+
 static enum err open_shared(struct weights *w, const struct model_sharing *by, bool train,
                             struct arena *perm)
 {
     struct shared *x;
+    struct dev *d = w->dev;
     size_t shard = unit_shard(by->map, by->coll->rank);
     TRY_ALLOC(w->shared = x = arena_alloc(perm, sizeof *x));
-    *x = (struct shared){.coll = by->coll, .map = by->map};
+    *x = (struct shared){
+        .coll = by->coll, .map = by->map, .stage = by->stage, .sums = by->sums, .up = true};
     TRY_ALLOC(x->tickets = arena_array(perm, by->map->count, sizeof *x->tickets));
-    TRY(dev_alloc(w->dev, (void **)&x->own.params, shard * sizeof *x->own.params));
-    TRY(dev_alloc(w->dev, (void **)&x->own.grads, train ? shard * sizeof *x->own.grads : 0));
-    TRY(dev_alloc(w->dev, (void **)&x->own.copy, is_narrow(w) ? shard * sizeof *x->own.copy : 0));
-    return is_narrow(w) ? open_vectors(w, perm) : ERR_OK;
+    TRY_ALLOC(x->added = arena_array(perm, by->map->count, sizeof *x->added));
+    TRY(dev_alloc(d, (void **)&x->own.params, shard * sizeof *x->own.params));
+    TRY(dev_alloc(d, (void **)&x->own.grads, train ? shard * sizeof *x->own.grads : 0));
+    TRY(dev_alloc(d, (void **)&x->own.copy, is_narrow(w) ? shard * sizeof *x->own.copy : 0));
+    if (x->stage >= 2 && train)
+        TRY(open_rooms(d, x->map, x->grads, sizeof(float), x->sums == DTYPE_BF16));
+    if (x->stage >= 3)
+        TRY(open_rooms(d, x->map, x->params, dtype_size(d->model_type), false));
+    return has_vectors(by, d->model_type) ? open_vectors(w, perm) : ERR_OK;
 }
 
 enum err weights_open(struct weights *w, const struct weights_options *o,
@@ -167,11 +229,12 @@ enum err weights_open(struct weights *w, const struct weights_options *o,
                           .random.seed = o->seed};
     if (by->map)
         TRY(open_shared(w, by, o->train, perm));
-    bool whole = !by->map || !is_narrow(w);
-    TRY(dev_alloc(w->dev, (void **)&w->params, whole ? elements * f32 : 0));
-    TRY(dev_alloc(w->dev, &w->params_bf16,
-                  is_narrow(w) ? elements * dtype_size(w->dev->model_type) : 0));
-    return dev_alloc(w->dev, (void **)&w->grads, o->train ? elements * f32 : 0);
+    int stage = by->map ? by->stage : 0;
+    bool params = stage < 3 && (!stage || !is_narrow(w)), copy = stage < 3 && is_narrow(w),
+         grads = stage < 2 && o->train;
+    TRY(dev_alloc(w->dev, (void **)&w->params, params ? elements * f32 : 0));
+    TRY(dev_alloc(w->dev, &w->params_bf16, copy ? elements * dtype_size(w->dev->model_type) : 0));
+    return dev_alloc(w->dev, (void **)&w->grads, grads ? elements * f32 : 0);
 }
 
 static void close_shared(struct dev *d, struct shared *x)
@@ -181,6 +244,11 @@ static void close_shared(struct dev *d, struct shared *x)
     dev_free(d, x->own.copy);
     dev_free(d, x->vectors.values);
     dev_free(d, x->vectors.sent);
+    for (size_t i = 0; i < ROOMS; i++) {
+        dev_free(d, x->params[i].at);
+        dev_free(d, x->grads[i].at);
+        dev_free(d, x->grads[i].sums);
+    }
 }
 
 void weights_close(struct weights *w)
@@ -246,18 +314,40 @@ static enum err collect_vectors(struct weights *w, struct shared *x)
     return ERR_OK;
 }
 
-static enum err collect_units(struct weights *w, struct shared *x)
+/* Begins to collect unit u at `whole`, in the model type. */
+static enum err collect_unit(struct weights *w, size_t u, char *whole, uint64_t *ticket)
 {
-    enum dtype type = w->dev->model_type;
-    const char *own = x->own.copy ? (const char *)x->own.copy : (const char *)x->own.params;
-    for (size_t u = 0; u < x->map->count; u++) {
-        size_t base = unit_base(x->map, u, x->coll->rank);
-        const struct coll_parts p = {.whole = whole_of(w) +
-                                              unit_range(x->map, u).offset * dtype_size(type),
-                                     .part = (char *)(uintptr_t)own + base * dtype_size(type),
-                                     .type = type,
-                                     .first = unit_cuts(x->map, u)};
-        TRY(x->coll->ops->all_gather_begin(x->coll, &p, &x->tickets[u]));
+    struct shared *x = w->shared;
+    size_t base = unit_base(x->map, u, x->coll->rank);
+    void *own = x->own.copy ? (void *)(x->own.copy + base) : (void *)(x->own.params + base);
+    const struct coll_parts p = {whole, own, w->dev->model_type, unit_cuts(x->map, u)};
+    return x->coll->ops->all_gather_begin(x->coll, &p, ticket);
+}
+
+static enum err collect_units(struct weights *w)
+{
+    struct shared *x = w->shared;
+    size_t size = dtype_size(w->dev->model_type);
+    for (size_t u = 0; u < x->map->count; u++)
+        TRY(collect_unit(w, u, whole_of(w) + unit_range(x->map, u).offset * size, &x->tickets[u]));
+    return ERR_OK;
+}
+
+static enum err room_wait(struct shared *x, struct room *r)
+{
+    if (r->ticket)
+        TRY(x->coll->ops->ticket_wait(x->coll, r->ticket));
+    r->ticket = 0;
+    return ERR_OK;
+}
+
+/* What the rooms hold is of an earlier step. */
+static enum err rooms_empty(struct shared *x)
+{
+    for (size_t i = 0; i < ROOMS; i++) {
+        TRY(room_wait(x, &x->params[i]));
+        ASSERT(x->params[i].busy == 0);
+        x->params[i].unit = NO_UNIT;
     }
     return ERR_OK;
 }
@@ -269,7 +359,7 @@ enum err weights_shards_changed(struct weights *w, bool copied)
         round_shard(w);
     if (x->vectors.values)
         TRY(collect_vectors(w, x));
-    return collect_units(w, x);
+    return x->stage >= 3 ? rooms_empty(x) : collect_units(w);
 }
 
 /* Written on every rank alike. Whole f32 parameters of shared ones are those that passes read. */
@@ -298,6 +388,8 @@ enum err weights_shards_wait(struct weights *w)
     struct shared *x = w->shared;
     for (size_t u = 0; u < x->map->count; u++)
         TRY(wait_unit(x, u));
+    for (size_t i = 0; i < ROOMS; i++)
+        TRY(room_wait(x, &x->params[i]));
     return ERR_OK;
 }
 
@@ -435,20 +527,178 @@ void weights_step(struct weights *w, uint64_t step)
     w->random.step = step;
 }
 
+/* ---- rooms ---- */
+static struct room *room_of(struct room rooms[ROOMS], size_t unit)
+{
+    for (size_t i = 0; i < ROOMS; i++)
+        if (rooms[i].unit == (ptrdiff_t)unit)
+            return &rooms[i];
+    return NULL;
+}
+
+/* The room that a unit may take; of the two the one that is not needed, and was not taken last.
+ * NULL: both are needed. */
+static struct room *room_for(struct room rooms[ROOMS], size_t unit, ptrdiff_t keep)
+{
+    if (unit == 0)
+        return &rooms[0];
+    for (size_t i = 1; i < ROOMS; i++)
+        if (!rooms[i].busy && (rooms[i].unit == NO_UNIT || rooms[i].unit != keep))
+            return &rooms[i];
+    return NULL;
+}
+
+/* Begins to collect a unit that no room holds. keep: a unit that stays. */
+static enum err fetch(struct weights *w, size_t unit, ptrdiff_t keep)
+{
+    struct shared *x = w->shared;
+    struct room *r = room_for(x->params, unit, keep);
+    if (!r || room_of(x->params, unit) || unit_range(x->map, unit).count == 0)
+        return ERR_OK;
+    TRY(room_wait(x, r));
+    r->unit = (ptrdiff_t)unit;
+    return collect_unit(w, unit, r->at, &r->ticket);
+}
+
+static enum err need_room(struct weights *w, size_t unit)
+{
+    struct shared *x = w->shared;
+    size_t next = x->up ? unit + 1 : unit - 1;
+    TRY(fetch(w, unit, NO_UNIT));
+    struct room *r = room_of(x->params, unit);
+    ASSERT(r);
+    r->busy++;
+    if (x->up ? next < x->map->count : unit > 0)
+        TRY(fetch(w, next, (ptrdiff_t)unit));
+    return room_wait(x, r);
+}
+
+/* The sum of this rank's part, which its room holds, joins that of earlier micro-batches. */
+static enum err room_add(struct weights *w, struct room *r)
+{
+    struct shared *x = w->shared;
+    if (r->unit == NO_UNIT || !r->sent)
+        return ERR_OK;
+    size_t unit = (size_t)r->unit;
+    struct dev_range part = unit_part(x->map, unit, x->coll->rank);
+    size_t into = part.offset - unit_range(x->map, unit).offset;
+    float *sum = (float *)(void *)r->at + into,
+          *to = x->own.grads + unit_base(x->map, unit, x->coll->rank);
+    TRY(room_wait(x, r));
+    if (r->sums && part.count)
+        w->dev->ops->bf16_to_f32(w->dev, sum, r->sums + into, part.count);
+    if (part.count && x->added[unit])
+        w->dev->ops->axpy(w->dev, to, sum, 1, part.count);
+    else if (part.count)
+        w->dev->ops->copy(w->dev, to, sum, part.count * sizeof *to);
+    x->added[unit]++;
+    r->unit = NO_UNIT;
+    r->sent = false;
+    return ERR_OK;
+}
+
+/* The room of a unit's gradients, zero when it is taken. */
+static struct room *grads_room(struct weights *w, size_t unit)
+{
+    struct shared *x = w->shared;
+    struct room *r = room_of(x->grads, unit);
+    if (r && !r->sent)
+        return r;
+    if (!r)
+        r = unit == 0                                 ? &x->grads[0]
+            : x->grads[1].unit == NO_UNIT             ? &x->grads[1]
+            : x->grads[2].unit == NO_UNIT             ? &x->grads[2]
+            : x->grads[1].sent && !x->grads[2].sent   ? &x->grads[1]
+            : x->grads[2].sent && !x->grads[1].sent   ? &x->grads[2]
+            : x->grads[1].ticket < x->grads[2].ticket ? &x->grads[1]
+                                                      : &x->grads[2];
+    ASSERT(r->unit == NO_UNIT || r->sent);
+    fail(x, room_add(w, r));
+    r->unit = (ptrdiff_t)unit;
+    w->dev->ops->zero(w->dev, r->at, unit_range(x->map, unit).count * sizeof(float));
+    return r;
+}
+
+static bool shares_grads(const struct weights *w)
+{
+    return w->shared && w->shared->stage >= 2;
+}
+
+void weights_grads_begin(struct weights *w)
+{
+    struct shared *x = w->shared;
+    if (!shares_grads(w)) {
+        w->dev->ops->zero(w->dev, w->grads, w->table->elements * sizeof *w->grads);
+        return;
+    }
+    for (size_t i = 0; i < ROOMS; i++) /* those of a step that was given up */
+        fail(x, room_wait(x, &x->grads[i]));
+    for (size_t i = 0; i < ROOMS; i++)
+        x->grads[i].unit = NO_UNIT, x->grads[i].sent = false;
+    memset(x->added, 0, x->map->count * sizeof *x->added);
+    w->dev->ops->zero(w->dev, x->own.grads,
+                      unit_shard(x->map, x->coll->rank) * sizeof *x->own.grads);
+}
+
+void weights_grads_final(struct weights *w, struct dev_range range)
+{
+    struct shared *x = w->shared;
+    if (!shares_grads(w) || range.count == 0)
+        return;
+    size_t unit = unit_of(x->map, range.offset);
+    struct room *r = grads_room(w, unit); /* of zeros where this rank had nothing to learn from */
+    size_t into = unit_part(x->map, unit, x->coll->rank).offset - range.offset;
+    float *grads = (float *)(void *)r->at;
+    struct coll_parts p = {grads, grads + into, DTYPE_F32, unit_cuts(x->map, unit)};
+    if (r->sums) {
+        w->dev->ops->round_bf16(w->dev, r->sums, grads, grads, range.count);
+        p = (struct coll_parts){r->sums, r->sums + into, DTYPE_BF16, unit_cuts(x->map, unit)};
+    }
+    r->sent = true;
+    fail(x, x->coll->ops->reduce_scatter_begin(x->coll, &p, &r->ticket));
+}
+
+enum err weights_grads_wait(struct weights *w)
+{
+    struct shared *x = w->shared;
+    for (size_t i = 0; shares_grads(w) && i < ROOMS; i++)
+        TRY(room_add(w, &x->grads[i]));
+    return weights_error(w);
+}
+
 /* ---- passes ---- */
+bool weights_move(const struct weights *w)
+{
+    return shares_grads(w);
+}
+
+void weights_go(struct weights *w, bool up)
+{
+    if (w->shared)
+        w->shared->up = up;
+}
+
 void weights_need(struct weights *w, struct dev_range unit)
 {
     struct shared *x = w->shared;
-    if (x && unit.count)
-        fail(x, wait_unit(x, unit_of(x->map, unit.offset)));
-    else if (!x && !w->borrowed)
+    if (x && unit.count) {
+        size_t u = unit_of(x->map, unit.offset);
+        fail(x, x->stage >= 3 ? need_room(w, u) : wait_unit(x, u));
+    } else if (!x && !w->borrowed) {
         (void)weights_gather(w, &unit, 1);
+    }
 }
 
 void weights_done(struct weights *w, struct dev_range unit)
 {
-    if (!w->shared && !w->borrowed)
+    struct shared *x = w->shared;
+    if (!x && !w->borrowed)
         weights_scatter(w, &unit, 1, false);
+    if (!x || x->stage < 3 || unit.count == 0)
+        return;
+    struct room *r = room_of(x->params, unit_of(x->map, unit.offset));
+    ASSERT(r && r->busy > 0);
+    r->busy--;
 }
 
 static const float *vector_at(const struct weights *w, const struct vectors *v, size_t at)
@@ -466,6 +716,12 @@ static const float *vector_at(const struct weights *w, const struct vectors *v, 
     return v->values + v->at[low];
 }
 
+/* MPI advances only inside its calls, and every op asks for its tensors. */
+static void poll(struct shared *x)
+{
+    fail(x, x->coll->ops->progress(x->coll));
+}
+
 const float *weights_param(const struct weights *w, ptrdiff_t at)
 {
     const struct shared *x = w->shared;
@@ -474,13 +730,31 @@ const float *weights_param(const struct weights *w, ptrdiff_t at)
     return x && x->vectors.values ? vector_at(w, &x->vectors, (size_t)at) : w->params + at;
 }
 
-float *weights_grad(const struct weights *w, ptrdiff_t at)
+float *weights_grad(struct weights *w, ptrdiff_t at)
 {
-    return at == WEIGHTS_NONE ? NULL : w->grads + at;
+    if (at == WEIGHTS_NONE)
+        return NULL;
+    if (w->shared)
+        poll(w->shared);
+    if (!shares_grads(w))
+        return w->grads + at;
+    size_t unit = unit_of(w->shared->map, (size_t)at);
+    struct room *r = grads_room(w, unit);
+    return (float *)(void *)r->at + ((size_t)at - unit_range(w->shared->map, unit).offset);
 }
 
 const void *weights_matrix(const struct weights *w, ptrdiff_t at)
 {
-    size_t size = dtype_size(w->params_bf16 ? w->dev->model_type : DTYPE_F32);
-    return at == WEIGHTS_NONE ? NULL : whole_of(w) + (size_t)at * size;
+    struct shared *x = w->shared;
+    if (at == WEIGHTS_NONE)
+        return NULL;
+    if (x)
+        poll(x);
+    size_t size = dtype_size(x || w->params_bf16 ? w->dev->model_type : DTYPE_F32);
+    if (!x || x->stage < 3)
+        return whole_of(w) + (size_t)at * size;
+    size_t unit = unit_of(x->map, (size_t)at);
+    const struct room *r = room_of(x->params, unit);
+    ASSERT(r && r->busy && !r->ticket); /* a pass reads what it has asked for */
+    return r->at + ((size_t)at - unit_range(x->map, unit).offset) * size;
 }

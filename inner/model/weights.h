@@ -7,9 +7,16 @@
  *
  *     stage 1   the whole parameters in the model type, collected from all ranks after each update,
  *               unit by unit as the next pass asks for them; whole gradients of its own batch
+ *     stage 2   the parameters of stage 1; rooms for the gradients of a few units. What a unit's
+ *               backward has written is added up over the ranks while the backward runs, in
+ *               each micro-batch, and its room is used again
+ *     stage 3   the gradients of stage 2; rooms for the parameters of a few units. A pass collects
+ *               a unit before its ops, and the next one meanwhile
  *
- * With bf16 the whole f32 parameters are not there; vectors (norms, biases), which ops read in f32,
- * are.
+ * The embeddings have a room of their own, the other units take turns in two. With bf16, or at
+ * stage 3, the whole f32 parameters are not there; vectors (norms, biases), which ops read in f32,
+ * are. From stage 2 on passes run op by op: a recorded graph repeats the ops but not what moves
+ * units.
  */
 #include "inner/coll/coll.h"
 #include "inner/coll/units.h"
@@ -19,6 +26,8 @@ enum { WEIGHTS_NONE = -1 }; /* offset of a tensor that a model lacks */
 struct model_sharing {      /* borrowed; map NULL: every rank has all */
     struct coll *coll;
     const struct unit_map *map;
+    int stage;       /* train.zero_stage */
+    enum dtype sums; /* train.grad_reduce_dtype, from stage 2 on */
 };
 struct model_shards { /* of this rank, on the device: (unit_shard) of the map */
     float *params, *grads;
@@ -52,8 +61,9 @@ struct weights_memory { /* bytes of one rank */
     size_t parameters, params_bf16, gradients;
 };
 
-struct weights_memory weights_plan(const struct table *t, const struct unit_map *map, bool train,
-                                   enum dtype type);
+/* by->coll is not read. */
+struct weights_memory weights_plan(const struct table *t, const struct model_sharing *by,
+                                   bool train, enum dtype type);
 enum err weights_open(struct weights *w, const struct weights_options *o,
                       const struct model_sharing *by, struct arena *perm) MUST;
 void weights_close(struct weights *w); /* a zeroed one is fine */
@@ -71,10 +81,19 @@ void weights_changed(struct weights *w);
 /* Passes call these before and after the ops of a unit. Nothing to do for borrowed parameters. */
 void weights_need(struct weights *w, struct dev_range unit);
 void weights_done(struct weights *w, struct dev_range unit);
+/* Units move during a pass: no graphs. */
+bool weights_move(const struct weights *w);
+/* The pass goes up through the table, or down: what is collected ahead of time. */
+void weights_go(struct weights *w, bool up);
+/* Gradients, from stage 2 on; else nothing: a step begins; those of a unit are final in this
+ * micro-batch, on every rank alike; all are in the shard. */
+void weights_grads_begin(struct weights *w);
+void weights_grads_final(struct weights *w, struct dev_range unit);
+enum err weights_grads_wait(struct weights *w) MUST;
 /* A tensor's parameters, its gradients, and its weights in the model type; NULL for WEIGHTS_NONE.
  */
 const float *weights_param(const struct weights *w, ptrdiff_t at);
-float *weights_grad(const struct weights *w, ptrdiff_t at);
+float *weights_grad(struct weights *w, ptrdiff_t at);
 const void *weights_matrix(const struct weights *w, ptrdiff_t at);
 
 /* Of shared ones. NULL: this rank holds all, and the rest is not to be called. */

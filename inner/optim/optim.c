@@ -71,7 +71,7 @@ void optim_describe(struct optim_state state[OPTIM_STATES], const struct optim_m
             (struct optim_state){.name = names[i], .elements = elements[i], .count = elements[i]};
 }
 
-/* All slabs of state but the last, which passes through the slab of gradients. */
+/* Where the slab of gradients is whole, the last slab of state passes through it. */
 size_t optim_staging(const struct settings *s, const struct table *t, int ranks)
 {
     struct optim_state state[OPTIM_STATES];
@@ -81,7 +81,7 @@ size_t optim_staging(const struct settings *s, const struct table *t, int ranks)
         bytes += state[i].elements * sizeof(float);
         last = state[i].elements ? state[i].elements * sizeof(float) : last;
     }
-    bytes -= last;
+    bytes -= s->train_zero_stage < 2 ? last : 0;
     return optim_shares(s, ranks) ? bytes : 0;
 }
 

@@ -192,7 +192,7 @@ static enum err open_model(struct train *t, struct arena *perm)
     if (optim_shares(s, t->coll->size)) {
         TRY_ALLOC(map = arena_alloc(perm, sizeof *map));
         TRY(optim_units(map, s, &t->table, t->coll->size, perm));
-        by = (struct model_sharing){t->coll, map};
+        by = (struct model_sharing){t->coll, map, (int)s->train_zero_stage, reducer_of(s)->type};
     }
     TRY(model_open_shared(&t->model, t->dev, &o, &by, perm));
     TRY_ALLOC(t->optim = arena_alloc(perm, sizeof *t->optim));
@@ -232,6 +232,8 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(open_data(t, perm));
     TRY(check_head(t));
     t->memory = train_plan(s, &t->table, t->dev->model_type, t->coll->size);
+    if (t->coll->rank && optim_shares(s, t->coll->size))
+        train_memory_follow(&t->memory);
     t->memory.data = mapped_bytes(t->data.loader) + mapped_bytes(&t->data.held_out);
     t->running.free_bytes = t->dev->ops->memory_free(t->dev);
     TRY(train_memory_check(t));
@@ -301,8 +303,10 @@ enum err train_evaluate(struct train *t, struct train_eval *e)
     TRY(t->division.how->gather(t));
     uint64_t windows = evaluate_count(l, t->settings->train_eval_tokens);
     uint64_t rank = (uint64_t)t->coll->rank, size = (uint64_t)t->coll->size;
-    TRY(evaluate_windows(t->model, l, t->data.batch, windows * rank / size,
-                         windows * (rank + 1) / size, sums));
+    uint64_t first = windows * rank / size, end = windows * (rank + 1) / size;
+    TRY(evaluate_windows(t->model, l, t->data.batch, first, end, sums));
+    if (weights_move(model_weights(t->model)))
+        TRY(evaluate_along(t->model, l, t->data.batch, end - first, (windows + size - 1) / size));
     TRY(t->coll->ops->all_reduce_host(t->coll, sums->values, sums->values_count));
     e->loss = evaluate_loss(sums);
     e->tokens = (size_t)sums->count[l->token_targets ? MODEL_LOSS_TOKEN : MODEL_LOSS_SEQUENCE];

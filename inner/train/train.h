@@ -197,6 +197,8 @@ size_t train_micro_batch_tokens(const struct settings *s, int ranks);
 /* Planned memory of one rank; `data` is 0 until shards are open. */
 struct train_memory train_plan(const struct settings *s, const struct table *t,
                                enum dtype model_type, int ranks);
+/* Of a rank that is not the lead: it stages no checkpoints. */
+void train_memory_follow(struct train_memory *m);
 size_t train_memory_left(void); /* bytes available to this process on this machine */
 /* The rows of the table in the order of the log; total comes last. */
 struct train_memory_row {

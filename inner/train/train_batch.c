@@ -99,17 +99,19 @@ static enum err backward(struct train *t, struct step_targets *targets)
         (float)objective_sequence_weight(t->data.loader, (uint64_t)t->step);
     x->reduce.local = !compress_sums(t->settings, t->step);
     choose_ranges(t, x);
-    grad_reduce_begin(&x->reduce);
+    if (model_grads(t->model))
+        grad_reduce_begin(&x->reduce);
     for (size_t at = 0; at < sequences; at += t->data.micro_sequences) {
         size_t left = sequences - at,
                count = left < t->data.micro_sequences ? left : t->data.micro_sequences;
-        bool last_micro = (left == count || WITHOUT(ACCUMULATION)) && t->coll->size > 1;
+        bool hooked =
+            (left == count || WITHOUT(ACCUMULATION)) && t->coll->size > 1 && model_grads(t->model);
         objective_step(t->data.loader, (uint64_t)t->step, at, count, t->data.batch);
         tune_profile_batch(t);
         profile_record(t->running.tune->profile, PROFILE_GAP);
         parallel_count_targets(t, targets);
         x->reduce.targets = (double)targets->divisor;
-        TRY(model_accumulate(t->model, t->data.batch, 1, last_micro ? &hook : NULL,
+        TRY(model_accumulate(t->model, t->data.batch, 1, hooked ? &hook : NULL,
                              t->optim->buffers.stats + STEP_LOSS));
         if (WITHOUT(ACCUMULATION) && left > count) {
             TRY(grad_reduce_wait(&x->reduce));
@@ -121,6 +123,8 @@ static enum err backward(struct train *t, struct step_targets *targets)
 
 static enum err reduce(struct train *t)
 {
+    if (!model_grads(t->model)) /* unit by unit, in the backward */
+        return weights_grads_wait(model_weights(t->model));
     TRY(grad_reduce_wait(t->division.reduce));
     return compress_reduce(t->optim, model_grads(t->model), t->step);
 }

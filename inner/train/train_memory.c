@@ -46,16 +46,19 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
     struct arena scratch = arena_make(0);
     struct unit_map map;
     bool shares = optim_shares(s, ranks) && optim_units(&map, s, t, ranks, &scratch) == ERR_OK;
+    const struct model_sharing by = {NULL, shares ? &map : NULL, (int)s->train_zero_stage,
+                                     reducer_of(s)->type};
     if (shares)
         sum_bytes = received_bytes(s, &map);
-    m.model = model_plan_shared(&(struct model_options){s, t, tokens, true}, shares ? &map : NULL,
-                                model_type);
+    m.model = model_plan_shared(&(struct model_options){s, t, tokens, true}, &by, model_type);
     arena_free(&scratch);
     m.update = optim_workspace(s, t, model_type);
     parallel_of(s)->plan(&m, &(struct train_sizes){s, t, model_type, tokens, ranks});
+    bool whole = !shares || (s->train_zero_stage < 3 && model_type == DTYPE_F32);
     if (s->device_kind == DEVICE_CPU)
-        m.staging = optim_staging(s, t, ranks) + compress_staging(s, t, ranks);
-    if (ranks > 1)
+        m.staging = optim_staging(s, t, ranks) + compress_staging(s, t, ranks) +
+                    (whole ? 0 : t->elements * sizeof(float));
+    if (ranks > 1 && s->train_zero_stage < 2) /* else of units, with the gradients */
         m.reducer = reducer_of(s)->bytes(t->elements);
     m.grad_reduce = m.reducer + compress_plan(s, t, ranks);
     m.collectives = coll_memory_bytes(config_choice_name(device_kind_choices, s->device_kind),
@@ -66,6 +69,12 @@ struct train_memory train_plan(const struct settings *s, const struct table *t,
     for (int i = 0; i < TRAIN_MEMORY_ROWS - 1; i++)
         m.total += rows[i].bytes;
     return m;
+}
+
+void train_memory_follow(struct train_memory *m)
+{
+    m->total -= m->staging;
+    m->staging = 0;
 }
 
 void train_memory_rows(const struct train_memory *m,
@@ -128,29 +137,46 @@ static void advise(struct advice *a, const char *words, size_t micro)
     ASSERT(a->length < sizeof a->text);
 }
 
-/* Settings that fit, cheapest first: smaller micro-batches cost nearly nothing, sharded moments an
- * all_gather, recomputed activations a third of the time. */
+/* The lowest train.zero_stage with which `s` fits, in s->train_zero_stage; its micro-batch, 0: none
+ * does. */
+static size_t fitting_stage(const struct train *t, struct settings *s, size_t most, size_t bytes)
+{
+    bool whole = s->train_clip_per == TRAIN_CLIP_PER_BUCKET ||
+                 s->privacy_unit != PRIVACY_UNIT_NONE; /* which refuse more than 1 */
+    size_t micro = 0;
+    for (int64_t stage = 1; !micro && stage <= (whole ? 1 : 3); stage++) {
+        s->train_zero_stage = stage;
+        micro = fitting_micro_batch(t, *s, most, bytes);
+    }
+    return micro;
+}
+
+/* Settings that fit, cheapest first: smaller micro-batches cost nearly nothing, what the ranks
+ * share out an all_gather, recomputed activations a third of the time. */
 static void list_fitting(struct advice *a, const struct train *t, size_t bytes)
 {
     struct settings s = *t->settings;
-    size_t now = train_micro_batch_tokens(&s, t->coll->size) / (size_t)s.train_sequence;
+    char words[96];
+    size_t now = train_micro_batch_tokens(&s, t->coll->size) / (size_t)s.train_sequence, micro;
     bool can_recompute = s.train_activation_checkpointing != TRAIN_CHECKPOINTING_BLOCK,
          can_shard = t->coll->size > 1 && !s.train_zero_stage &&
                      s.train_compress == TRAIN_COMPRESS_NONE; /* which refuses shards */
     advise(a, "", fitting_micro_batch(t, s, now - 1, bytes));
-    s.train_zero_stage = can_shard ? 1 : s.train_zero_stage;
-    if (can_shard)
-        advise(a, "train.zero_stage = 1", fitting_micro_batch(t, s, now, bytes));
+    micro = can_shard ? fitting_stage(t, &s, now, bytes) : 0;
+    snprintf(words, sizeof words, "train.zero_stage = %lld", (long long)s.train_zero_stage);
+    advise(a, words, micro);
     if (!can_recompute)
         return;
     s.train_zero_stage = t->settings->train_zero_stage;
     s.train_activation_checkpointing = TRAIN_CHECKPOINTING_BLOCK;
-    size_t micro = fitting_micro_batch(t, s, now, bytes);
+    micro = fitting_micro_batch(t, s, now, bytes);
     advise(a, "train.activation_checkpointing = block", micro);
-    s.train_zero_stage = 1;
-    if (can_shard && !micro)
-        advise(a, "train.zero_stage = 1, train.activation_checkpointing = block",
-               fitting_micro_batch(t, s, now, bytes));
+    if (micro || !can_shard)
+        return;
+    micro = fitting_stage(t, &s, now, bytes);
+    snprintf(words, sizeof words, "train.zero_stage = %lld, train.activation_checkpointing = block",
+             (long long)s.train_zero_stage);
+    advise(a, words, micro);
 }
 
 static double mib(size_t bytes)

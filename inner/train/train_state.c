@@ -26,6 +26,7 @@ struct staging { /* whole slabs in host memory, on the lead */
     float *earlier; /* parameters of the steps whose gradients are under way
                        (inner/methods/pipeline.h): slabs */
     size_t earlier_bytes;
+    float *room; /* device: of a unit, where no slab of gradients is there; NULL */
     struct arena arena;
 };
 
@@ -45,7 +46,7 @@ static enum err staging_open(const struct train *t, struct staging *s)
     int last = OPTIM_STATES - 1;
     while (last > 0 && !o->state[last].elements)
         last--;
-    *s = (struct staging){.slab = s->slab, .arena = arena_make(0)};
+    *s = (struct staging){.slab = s->slab, .room = s->room, .arena = arena_make(0)};
     TRY(staging_slab(s, &s->params, direct ? s->slab : NULL, t->table.elements));
     for (int i = 0; i <= last; i++) {
         float *in_place = !direct         ? NULL
@@ -131,22 +132,26 @@ static void copy_if_needed(struct train *t, float *to, const float *from, size_t
 }
 
 /* What the ranks share out of a slab; it passes through the slab of gradients. */
-static struct units_slab shared_slab(const struct train *t, const struct unit_map *map,
-                                     float *shard)
+static struct units_slab shared_slab(const struct train *t, const struct staging *s,
+                                     const struct unit_map *map, float *shard)
 {
-    return (struct units_slab){.map = map, .shard = shard, .room = model_grads(t->model)};
+    return (struct units_slab){.map = map,
+                               .shard = shard,
+                               .room = s->room ? s->room : model_grads(t->model),
+                               .room_is_unit = s->room != NULL};
 }
 
-static struct units_slab shared_params(const struct train *t)
+static struct units_slab shared_params(const struct train *t, const struct staging *s)
 {
-    return shared_slab(t, weights_units(model_weights(t->model)),
-                       weights_shards(model_weights(t->model)).params);
+    const struct weights *w = model_weights(t->model);
+    return shared_slab(t, s, weights_units(w), weights_shards(w).params);
 }
 
 /* A slab of state -> the lead's host memory. */
-static enum err gather_state(struct train *t, float *host, const struct optim_state *x)
+static enum err gather_state(struct train *t, const struct staging *s, float *host,
+                             const struct optim_state *x)
 {
-    const struct units_slab shared = shared_slab(t, x->map, x->shard);
+    const struct units_slab shared = shared_slab(t, s, x->map, x->shard);
     if (x->map)
         return units_to_lead(t, &shared, host);
     if (t->coll->rank == 0)
@@ -158,7 +163,7 @@ static enum err gather_state(struct train *t, float *host, const struct optim_st
 static enum err gather_params(struct train *t, const struct staging *s)
 {
     if (!s->slab) {
-        const struct units_slab shared = shared_params(t);
+        const struct units_slab shared = shared_params(t, s);
         return units_to_lead(t, &shared, s->params);
     }
     if (t->coll->rank == 0)
@@ -175,9 +180,10 @@ static enum err broadcast_slab(struct train *t, float *slab, const float *host, 
     return t->coll->ops->broadcast(t->coll, slab, elements * sizeof *slab);
 }
 
-static enum err scatter_state(struct train *t, const struct optim_state *x, const float *host)
+static enum err scatter_state(struct train *t, const struct staging *s, const struct optim_state *x,
+                              const float *host)
 {
-    const struct units_slab shared = shared_slab(t, x->map, x->shard);
+    const struct units_slab shared = shared_slab(t, s, x->map, x->shard);
     if (x->map)
         return units_from_lead(t, &shared, host);
     return broadcast_slab(t, x->shard, host, x->elements);
@@ -187,7 +193,7 @@ static enum err scatter_params(struct train *t, const struct staging *s)
 {
     if (s->slab)
         return broadcast_slab(t, s->slab, s->params, t->table.elements);
-    const struct units_slab shared = shared_params(t);
+    const struct units_slab shared = shared_params(t, s);
     return units_from_lead(t, &shared, s->params);
 }
 
@@ -257,7 +263,7 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
     TRY(gather_params(t, s));
     for (int i = 0; i < OPTIM_STATES; i++)
         if (t->optim->state[i].elements)
-            TRY(gather_state(t, s->state[i], &t->optim->state[i]));
+            TRY(gather_state(t, s, s->state[i], &t->optim->state[i]));
     TRY(train_errors_gather(t, s->errors, &s->arena));
     if (lead)
         TRY(train_kept_read(t, s->kept));
@@ -281,6 +287,23 @@ static enum err store_checkpoint(struct train *t, struct staging *s)
     return train_share_error(t, e);
 }
 
+/* Room on the device for the largest unit of any slab. */
+static enum err staging_room(const struct train *t, struct staging *s)
+{
+    const struct unit_map *m = weights_units(model_weights(t->model));
+    size_t most = m ? unit_most(m) : 0;
+    for (int i = 0; m && i < OPTIM_STATES; i++)
+        if (t->optim->state[i].elements && unit_most(t->optim->state[i].map) > most)
+            most = unit_most(t->optim->state[i].map);
+    return dev_alloc(t->dev, (void **)&s->room, model_grads(t->model) ? 0 : most * sizeof *s->room);
+}
+
+static void staging_close(const struct train *t, struct staging *s)
+{
+    arena_free(&s->arena);
+    dev_free(t->dev, s->room);
+}
+
 static float *whole_params(struct train *t)
 {
     return weights_have_whole(model_weights(t->model)) ? model_gather(t->model, slab_all(&t->table))
@@ -291,10 +314,12 @@ enum err train_checkpoint(struct train *t)
 {
     TRY(t->division.how->gather(t));
     struct staging s = {.slab = whole_params(t)};
-    enum err e = store_checkpoint(t, &s);
+    enum err e = staging_room(t, &s);
+    if (!e)
+        e = store_checkpoint(t, &s);
     if (s.slab)
         model_scatter(t->model, slab_all(&t->table), false);
-    arena_free(&s.arena);
+    staging_close(t, &s);
     TRY(e);
     t->saved.step = t->step;
     if (t->coll->rank == 0)
@@ -440,7 +465,7 @@ static enum err distribute(struct train *t, const struct staging *s)
     struct coll *c = t->coll;
     for (int i = OPTIM_STATES; i-- > 0;)
         if (t->optim->state[i].elements)
-            TRY(scatter_state(t, &t->optim->state[i], s->state[i]));
+            TRY(scatter_state(t, s, &t->optim->state[i], s->state[i]));
     TRY(train_errors_scatter(t, s->errors));
     TRY(train_kept_write(t, s->kept));
     float *const *slabs;
@@ -464,7 +489,7 @@ static enum err start_from_seed(struct train *t, struct staging *s)
 {
     arena_free(&s->arena);
     if (!s->slab) {
-        const struct units_slab shared = shared_params(t);
+        const struct units_slab shared = shared_params(t, s);
         return units_from_seed(t, &shared);
     }
     TRY(staging_open(t, s));
@@ -515,10 +540,12 @@ static enum err resume_mixture(struct train *t)
 enum err train_resume(struct train *t)
 {
     struct staging s = {.slab = whole_params(t)};
-    enum err e = resume(t, &s);
+    enum err e = staging_room(t, &s);
+    if (!e)
+        e = resume(t, &s);
     if (s.slab)
         model_scatter(t->model, slab_all(&t->table), true);
-    arena_free(&s.arena);
+    staging_close(t, &s);
     TRY(e);
     TRY(resume_mixture(t));
     model_set_step(t->model, t->step);

@@ -95,10 +95,10 @@ static enum err print_memory(struct plan_cmd *c, const struct plan_option *o)
            (double)training / (1 << 30), (double)outer / (1 << 30));
     if ((double)training > GPU_BYTES)
         printf(
-            "No GPU of 80 GB holds that: use several ranks with train.zero_stage: 1, "
+            "No GPU of 80 GB holds that: use several ranks with train.zero_stage: 1, 2 or 3, "
             "train.activation_checkpointing: block\n"
             "or a smaller train.micro_batch_tokens. Atoll has no tensor or pipeline parallelism: "
-            "each rank holds the whole model.\n");
+            "each rank runs all layers.\n");
     return ERR_OK;
 }
 

@@ -104,6 +104,8 @@ static enum err run(struct job *j)
     train_stop_by(&j->train, &j->stopping->stop);
     train_fix_text(&j->train, j->outer && j->run->o.outer_mode == OUTER_MODE_STRICT);
     enum err e = train_run(&j->train, &hook);
+    if (e == ERR_OK)
+        e = job_digest_inner(j);
     if (!job_lead(j)) {
         if (e != ERR_OK && ends_together(e))
             cmd_silence();

@@ -332,7 +332,7 @@ static void check_moments(struct config_rules *r, const struct outer_settings *o
                       config_choice_name(train_compress_choices, s->train_compress));
     if (parts > 1 && s->train_zero_stage)
         config_broken(
-            r, "train.zero_stage = 1 divides the moments among the ranks, and outer.first_every or "
+            r, "train.zero_stage divides the moments among the ranks, and outer.first_every or "
                "second_every sends them "
                "whole from one; use train.zero_stage = 0");
     parts *= o->outer_partition != FRAGMENT_SLICES ? o->outer_fragments
@@ -860,6 +860,11 @@ static void check_evaluation(struct config_rules *r, const struct outer_settings
                       "eval.%s with model.causal = false: choices are scored, and prompts are "
                       "continued, by the likelihood of each next id, and an encoder has none; use "
                       "data.eval, whose masked tokens, pairs or labels are scored",
+                      o->eval_tasks.count ? "tasks" : "probes");
+    if (any && s->train_zero_stage > 2)
+        config_broken(r,
+                      "eval.%s with train.zero_stage = 3: the ranks would ask for other layers at "
+                      "the same time, and wait for each other; use train.zero_stage = 2",
                       o->eval_tasks.count ? "tasks" : "probes");
     if (o->eval_every_rounds && !any)
         config_broken(r,

@@ -110,18 +110,28 @@ static double final_s(const struct settings *s, const struct site_compute *b,
     return b->head_s + b->layers_s * (L - fmin(L, x->layer)) / L;
 }
 
+/* Whether a sum begins when tensor i is final: of units with its first, else of buckets. */
+static bool begins(const struct settings *s, const struct table *t, size_t i, size_t begun)
+{
+    double bucket = s->train_bucket_mb * (1 << 20) / sizeof(float);
+    if (i == 0)
+        return true;
+    if (s->train_zero_stage)
+        return t->tensors[i - 1].layer != t->tensors[i].layer;
+    return bucket > 0 && (double)(begun - t->tensors[i].offset) >= bucket;
+}
+
 /* As grad_reduce_ready() of inner/coll/reduce.c begins them. */
 static void queue_sums(struct queue *q, const struct settings *s, const struct table *t,
                        const struct site_machine *m, const struct site_compute *b, int ranks)
 {
     enum ranks_op op = s->train_zero_stage ? RANKS_TO_OWNERS : RANKS_ALL_REDUCE;
-    double size = (double)dtype_size(reducer_of(s)->type),
-           bucket = s->train_bucket_mb * (1 << 20) / sizeof(float);
+    double size = (double)dtype_size(reducer_of(s)->type);
     size_t begun = t->elements;
     for (size_t i = t->count; i-- > 0;) {
         const struct tensor *x = &t->tensors[i];
         queue_advance(q, fmax(q->now_s, final_s(s, b, x)), m->overlap);
-        if (i && (bucket <= 0 || (double)(begun - x->offset) < bucket))
+        if (!begins(s, t, i, begun))
             continue;
         double bytes = size * (double)(begun - (i ? x->offset : 0));
         double seconds = ranks_link_seconds(&m->link, op, ranks, bytes);
@@ -156,6 +166,19 @@ static double compressed_s(const struct table *t, const struct site_machine *m, 
 
 /* ---- a step ---- */
 
+/* Seconds of a step in which parameters are collected and nothing else runs. From stage 3 on
+ * each micro-batch collects them in its forward, and again in its backward, next to its
+ * computation. */
+static double collected_s(const struct settings *s, const struct table *t,
+                          const struct site_machine *m, const struct site_step *x, int ranks)
+{
+    double once = ranks_link_seconds(&m->link, RANKS_ALL_GATHER, ranks,
+                                     (double)dtype_size(m->type) * (double)t->elements);
+    if (s->train_zero_stage < 3)
+        return once;
+    return x->accumulate * fmax(0, 2 * once - m->overlap * x->micro_s);
+}
+
 void site_model_step_of(struct site_step *out, const struct site_compute *b,
                         const struct settings *s, const struct table *t,
                         const struct site_machine *m, int ranks)
@@ -172,12 +195,16 @@ void site_model_step_of(struct site_step *out, const struct site_compute *b,
         out->update_s += ranks_link_seconds(&m->link, RANKS_ALL_REDUCE, ranks, RANKS_LINK_FIRST);
     }
     if (ranks > 1 && s->train_zero_stage)
-        out->gather_s = ranks_link_seconds(&m->link, RANKS_ALL_GATHER, ranks,
-                                           sizeof(float) * (double)t->elements);
+        out->gather_s = collected_s(s, t, m, out, ranks);
     double full = ranks > 1 ? share_of(s, compress_sums) : 1, /* means of the run's steps */
         compressed = 1 - full - (ranks > 1 ? share_of(s, compress_rests) : 0);
     if (full < 1)
         out->gather_s += compressed * compressed_s(t, m, ranks);
+    if (s->train_zero_stage > 1) { /* in each micro-batch */
+        q.sums_s *= out->accumulate;
+        q.bytes *= out->accumulate;
+        q.left_s *= out->accumulate;
+    }
     out->sums_s = full * q.sums_s;
     out->sum_bytes = full * q.bytes + compressed * (double)t->elements / 8;
     out->exposed_s = WITHOUT(EXPOSED_SUMS) ? 0 : full * q.left_s;

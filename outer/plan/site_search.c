@@ -37,6 +37,14 @@ static void buckets(struct site_choice *best, const struct site_compute *b, stru
     }
 }
 
+/* The highest train.zero_stage that these settings allow (inner/config/keys.c). */
+static int most_stage(const struct settings *s, int ranks)
+{
+    bool whole = s->train_clip_per == TRAIN_CLIP_PER_BUCKET ||
+                 s->privacy_unit != PRIVACY_UNIT_NONE || s->train_compress != TRAIN_COMPRESS_NONE;
+    return ranks == 1 ? 0 : whole ? 1 : 3;
+}
+
 void site_search(struct site_choice *best, const struct settings *s, const struct table *t,
                  const struct site_machine *m, int ranks)
 {
@@ -51,7 +59,7 @@ void site_search(struct site_choice *best, const struct settings *s, const struc
             now.train_activation_checkpointing =
                 recompute ? TRAIN_CHECKPOINTING_BLOCK : TRAIN_CHECKPOINTING_NONE;
             struct site_compute b = site_model_compute(&now, t, m, ranks);
-            for (int zero = 0; zero < (ranks > 1 ? 2 : 1); zero++) {
+            for (int zero = 0; zero <= most_stage(s, ranks); zero++) {
                 now.train_zero_stage = zero;
                 buckets(best, &b, now, t, m, ranks);
             }

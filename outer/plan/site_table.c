@@ -120,7 +120,7 @@ enum err site_table_fits(const struct site_table *t)
             return ERR_OK;
     return err_set(ERR_CONFIG,
                    "no row fits: %.2f GiB of memory a rank at least, %.2f GiB are there; each rank "
-                   "holds the whole model, so take GPUs with more memory or a smaller model",
+                   "runs all layers, so take more ranks, GPUs with more memory or a smaller model",
                    (double)x->memory.total / (1 << 30), t->machine->memory_bytes / (1 << 30));
 }
 

@@ -89,6 +89,8 @@ struct job_told {                    /* what job_tell.c has said, and what it sa
     double began;     /* seconds */
     double eval_loss; /* the last one; NAN: none */
     int64_t eval_step;
+    char inner[65]; /* job_final.c: SHA-256 of the inner parameters at the end; "": with outer ones
+                     */
     bool unreachable; /* the last notice said that the aggregator is unreachable */
 };
 
@@ -229,6 +231,8 @@ enum err job_events_open(struct job *j) MUST;
 void job_page_step(struct job *j); /* after each step */
 void job_page_close(struct job *j);
 /* job_final.c */
+/* Before it, on all ranks. */
+enum err job_digest_inner(struct job *j) MUST;
 enum err job_tell_final(struct job *j) MUST; /* digests of the trained parameters */
 /* Prints the closing text after the live rows have ended. shown: live rows were enabled. */
 void job_tell_farewell(const struct job *j, bool shown);

@@ -8,19 +8,26 @@
 
 enum part { PART_THETA, PART_MOMENTUM, PART_RESIDUAL };
 
-/* The inner parameters, piece by piece through host memory: a GPU's are out of reach. */
-static void digest_inner(const struct job *j, struct digest_stream *s)
+/* The inner parameters, piece by piece through host memory: a GPU's are out of reach, and other
+ * ranks may hold them. */
+enum err job_digest_inner(struct job *j)
 {
     static float piece[1 << 16];
     struct dev *d = j->dev;
     size_t elements = j->train.table.elements, most = sizeof piece / sizeof *piece;
-    for (size_t at = 0; at < elements; at += most) {
+    struct digest_stream s;
+    digest_open(&s);
+    for (size_t at = 0; !j->outer && at < elements; at += most) {
         size_t count = elements - at < most ? elements - at : most;
         const struct dev_range r = {at, count};
         d->ops->copy(d, piece, model_gather(j->train.model, r), count * sizeof *piece);
         model_scatter(j->train.model, r, false);
-        digest_add(s, piece, count * sizeof *piece);
+        TRY(dev_sync(d));
+        digest_add(&s, piece, count * sizeof *piece);
     }
+    struct digest digest = digest_close(&s);
+    digest_hex(&digest, j->told.inner);
+    return ERR_OK;
 }
 
 /* SHA-256 over all fragments in order; the inner parameters where there is no outer loop. "-":
@@ -42,10 +49,10 @@ static void digest_text(const struct job *j, enum part part, char hex[65])
         if (x) /* a moment's fragment has none */
             digest_add(&s, x, j->run->sync.fragments.f[f].elements * sizeof *x);
     }
-    if (!j->outer && part == PART_THETA)
-        digest_inner(j, &s);
     struct digest d = digest_close(&s);
     digest_hex(&d, hex);
+    if (!j->outer && part == PART_THETA)
+        snprintf(hex, 65, "%s", j->told.inner);
 }
 
 enum { DIGESTS = 3 };

@@ -70,10 +70,12 @@ static enum err initial(void *self, float *slab)
 
 enum err job_trainer_open(struct job *j, const struct exchange_options *o, bool looks)
 {
+    const struct weights *w = model_weights(j->train.model);
     const struct exchange_trainer t = {.self = j,
                                        .dev = j->dev,
                                        .elements = j->train.table.elements,
                                        .checkpoints = j->train.given.checkpoint_dir,
+                                       .everywhere = !weights_have_whole(w),
                                        .gather = gather,
                                        .mix = mix,
                                        .mixed = mixed,

@@ -32,7 +32,7 @@ serve
 train b
 b=$pid
 for victim in 1 0; do
-    site_a --train.zero_stage "$victim"
+    site_a --train.zero_stage $((2 + victim))
     until_rounds b $((2 * (2 - victim)))
     killed=$(rank "$victim")
     [ -n "$killed" ] || fail "rank $victim was not found"

@@ -182,21 +182,36 @@ static bool on_due(void *self, const struct train *t, int64_t step)
     return !strcmp(mishap, "nan");
 }
 
-/* With AdamW: the gradients once to their owners, the parameters once to all in the model type, the
- * vectors once more in f32 if that is another one, and the statistics. */
-static enum err check_bytes(const struct train *t, double up)
+/* Bytes of the vectors of this rank, in f32. */
+static double vector_bytes(const struct train *t, const struct unit_map *m)
 {
-    const struct unit_map *m = weights_units(model_weights(t->model));
-    const size_t size = dtype_size(t->dev->model_type);
-    double W = t->coll->size, vectors = 0;
-    for (size_t i = 0; size == 2 && i < t->table.count; i++)
+    double bytes = 0;
+    for (size_t i = 0; i < t->table.count; i++)
         for (size_t at = 0; at < table_span(&t->table, i); at += TABLE_ALIGN)
             if (t->table.tensors[i].group == TABLE_VECTOR &&
                 unit_place_of(m, t->table.tensors[i].offset + at).rank == t->coll->rank)
-                vectors += TABLE_ALIGN * sizeof(float);
-    size_t sum = t->settings->train_grad_reduce_dtype == TRAIN_GRAD_REDUCE_BF16 ? 2 : 4;
-    double want = (double)(sum * unit_scatter_up(m, t->coll->rank)) +
-                  (double)(size * unit_gather_up(m, t->coll->rank)) + (W - 1) * vectors +
+                bytes += TABLE_ALIGN * sizeof(float);
+    return bytes;
+}
+
+/* With AdamW, without dropped layers and no evaluation since the last update: the gradients once to
+ * their owners, from stage 2 on in each micro-batch; the parameters once to all in the model type,
+ * at stage 3 each layer but the last once more; the vectors in f32 where the whole f32 parameters
+ * are not there; the statistics. One micro-batch at stage 3. */
+static enum err check_bytes(const struct train *t, double up)
+{
+    const struct unit_map *m = weights_units(model_weights(t->model));
+    int stage = (int)t->settings->train_zero_stage, rank = t->coll->rank;
+    const size_t size = dtype_size(t->dev->model_type), L = (size_t)t->settings->model_layers,
+                 sequences = t->data.loader->rank_sequences, each = t->data.micro_sequences;
+    size_t sum = t->settings->train_grad_reduce_dtype == TRAIN_GRAD_REDUCE_BF16 ? 2 : 4,
+           scatters = stage < 2 ? 1 : (sequences + each - 1) / each,
+           gathers = unit_gather_up(m, rank);
+    for (size_t layer = 0; stage == 3 && layer + 1 < L; layer++)
+        gathers += (size_t)(t->coll->size - 1) * unit_part(m, 1 + layer, rank).count;
+    double W = t->coll->size;
+    double want = (double)(sum * scatters * unit_scatter_up(m, rank)) + (double)(size * gathers) +
+                  (size == 2 || stage == 3 ? (W - 1) * vector_bytes(t, m) : 0) +
                   2 * (W - 1) / W * STEP_STATS * sizeof(double);
     return fabs(up - want) < 1e-6
                ? ERR_OK
@@ -206,7 +221,7 @@ static enum err check_bytes(const struct train *t, double up)
 static enum err on_step(void *self, struct train *t, const struct train_report *r)
 {
     (void)self;
-    if (!strcmp(mishap, "bytes"))
+    if (!strcmp(mishap, "bytes") && r->step > 1)
         TRY(check_bytes(t, r->inner_up));
     bool last = t->coll->rank == t->coll->size - 1;
     if (last && r->step == 2 && (!strcmp(mishap, "stop") || !strcmp(mishap, "late")))

@@ -3,7 +3,8 @@
 # What breaks if this is wrong: two ranks train another model than one, a rank waits for ever for one that stopped or diverged,
 # buckets or shared-out moments change the step, a checkpoint fits one number of ranks only.
 # Arguments: the program `ranks`, a scratch directory, whether this build has MPI (1 or 0), the launcher: mpi (default), or the
-# variables of torchrun or slurm, for ATOLL_TEST_DEVICE=cuda. On GPUs sums run beside the backward, in another order than MPI's.
+# variables of torchrun or slurm, for ATOLL_TEST_DEVICE=cuda. ATOLL_TEST_PART=stages: the stages of train.zero_stage.
+# On GPUs sums run beside the backward, in another order than MPI's.
 set -eu
 ranks=$1 dir=$2 mpi=$3 launcher=${4:-mpi} device=${ATOLL_TEST_DEVICE:-cpu}
 rm -rf "$dir"
@@ -85,6 +86,97 @@ run() {
 }
 same() { "$ranks" same "$dir/$1" "$dir/$2" || fail "$1 and $2 differ"; }
 near() { "$ranks" compare "$dir/$1" "$dir/$2" || fail "$1 and $2 differ"; }
+
+# Stages 1, 2 and 3 of train.zero_stage: the same bits for one number of ranks and one micro-batch, whatever the model and the
+# optimizer; near one rank; what is sent is what the map of units says, to the byte.
+stages() { # NAME RANKS [--KEY VALUE..]
+    name=$1 n=$2
+    shift 2
+    [ "$n" -le "${ATOLL_TEST_GPUS:-4}" ] || return 0
+    for z in 1 2 3; do
+        run "$n" "$name$z" whole --train.micro_batch_tokens 0 "$@" --train.zero_stage $z
+        [ "$(grep -o '[0-9a-f]\{64\}' "$dir/$name$z.$n.txt" | sort -u | wc -l)" = 1 ] || fail "$name: the ranks differ at stage $z"
+    done
+    same "${name}2" "${name}1"
+    same "${name}3" "${name}1"
+}
+if [ "${ATOLL_TEST_PART:-}" = stages ]; then
+adamw="--train.optimizer adamw"
+run 1 stages_one whole $adamw
+for n in 2 3 4; do
+    stages "stages$n." $n $adamw
+    [ $n -gt "${ATOLL_TEST_GPUS:-4}" ] || near "stages$n.3" stages_one
+    for z in 1 2 3; do
+        [ $n -le "${ATOLL_TEST_GPUS:-4}" ] || continue
+        run $n bytes$n.$z bytes $adamw --train.micro_batch_tokens 0 --model.layers 4 --model.mlp 64 --train.zero_stage $z
+    done
+done
+run 2 bytes_sums bytes $adamw --train.micro_batch_tokens 0 --train.zero_stage 3 --train.grad_reduce_dtype bf16
+run 2 bytes_micros bytes $adamw --train.zero_stage 2
+run 2 stages_sums1 whole $adamw --train.micro_batch_tokens 0 --train.zero_stage 1 --train.grad_reduce_dtype bf16
+run 2 stages_sums3 whole $adamw --train.micro_batch_tokens 0 --train.zero_stage 3 --train.grad_reduce_dtype bf16
+same stages_sums3 stages_sums1
+if [ $launcher = mpi ]; then # the rest of the models would repeat them
+    post="--model.causal false --model.norm_place post --model.embed_norm true"
+    stages untied 3 $adamw --model.tied false --train.dropout 0.2
+    stages post 3 $adamw $post --model.pooler true --model.types 2
+    stages shared 3 $adamw $post --model.shared true --model.embed 24 --train.activation_checkpointing block
+    stages rope 3 $adamw --model.positions rope --model.norm rms --model.activation swiglu --model.bias false \
+        --train.activation_checkpointing block
+    stages drop 3 $adamw --model.layers 5 --model.mlp 64 --train.layer_drop 0.8 --train.layer_drop_rate 10
+    stages grown 2 $adamw --model.layers 4 --train.stages 1@0.25,2@0.25,4@0.5
+    stages lamb_stage 3
+    stages came_stage 3 --train.optimizer came
+    stages muon_stage 3 --train.optimizer muon
+    stages masters_stage 2 $adamw --train.master_weights fp16_stochastic
+fi
+# Several micro-batches are added up in another order from stage 2 on. Ranks with fewer windows evaluate along: 7 of them on 2, 3.
+micros="$adamw --train.micro_batch_tokens 64 --train.eval_tokens 112"
+run 1 micros_one whole $micros
+for n in 2 3; do
+    [ $n -le "${ATOLL_TEST_GPUS:-3}" ] || continue
+    run $n micros2.$n whole $micros --train.zero_stage 2
+    run $n micros3.$n whole $micros --train.zero_stage 3
+    same micros3.$n micros2.$n
+    near micros3.$n micros_one
+    [ "$(grep eval "$dir/micros_one.1.txt")" = "$(grep eval "$dir/micros3.$n.$n.txt")" ] || fail "held-out losses of $n ranks at stage 3"
+done
+# What one stage has stored another continues, with the same bits; and another number of ranks.
+for z in 1 2 3; do
+    for y in 0 1 2 3; do
+        run 2 went$z$y stop $adamw --train.micro_batch_tokens 0 --train.zero_stage $z
+        run 2 went$z$y whole $adamw --train.micro_batch_tokens 0 --train.zero_stage $y
+        same went$z$y stages2.1
+    done
+done
+run 2 fewer stop $adamw --train.micro_batch_tokens 0 --train.zero_stage 3
+cp -r "$dir/fewer" "$dir/more4"
+run 1 fewer whole $adamw --train.micro_batch_tokens 0
+near fewer stages_one
+[ 4 -gt "${ATOLL_TEST_GPUS:-4}" ] || run 4 more4 whole $adamw --train.micro_batch_tokens 0 --train.zero_stage 2
+# With bf16 the whole f32 parameters are nowhere: the same steps, checkpoints and random bits.
+export ATOLL_TEST_TYPE=bf16
+run 2 narrow whole --train.optimizer adamw
+run 2 narrow_zero whole --train.optimizer adamw --train.zero_stage 1
+same narrow_zero narrow
+run 2 narrow_stop stop --train.optimizer adamw --train.zero_stage 1
+run 2 narrow_stop whole --train.optimizer adamw
+same narrow_stop narrow
+run 2 random whole --train.optimizer adamw --train.rounding stochastic
+for z in 1 2 3; do
+    run 2 random_zero$z whole $adamw --train.rounding stochastic --train.micro_batch_tokens 0 --train.zero_stage $z
+    run 2 narrow_stage$z bytes $adamw --train.micro_batch_tokens 0 --train.zero_stage $z
+done
+same random_zero2 random_zero1
+same random_zero3 random_zero1
+same narrow_stage2 narrow_stage1
+same narrow_stage3 narrow_stage1
+run 2 random_whole whole $adamw --train.rounding stochastic --train.micro_batch_tokens 0
+same random_zero1 random_whole
+if "$ranks" same "$dir/random" "$dir/narrow" 2> /dev/null; then fail "train.rounding changed nothing"; fi
+unset ATOLL_TEST_TYPE
+exit 0
+fi
 
 # Two ranks: a + b = b + a, so buckets and shared-out moments give the same bits as one all-reduce and whole moments do.
 run 2 buckets whole --train.bucket_mb 0.01
@@ -221,26 +313,6 @@ run 2 sparse whole $sparse
 run 2 sparse_stop stop $sparse
 run 2 sparse_stop whole $sparse
 same sparse_stop sparse
-# What is sent is what the map of units says, to the byte.
-for n in 2 3; do
-    [ $n -le "${ATOLL_TEST_GPUS:-3}" ] || continue
-    run $n bytes$n bytes --train.optimizer adamw --train.zero_stage 1
-    run $n bytes_sums$n bytes --train.optimizer adamw --train.zero_stage 1 --train.grad_reduce_dtype bf16
-done
-# With bf16 the whole f32 parameters are nowhere: the same steps, checkpoints and random bits.
-export ATOLL_TEST_TYPE=bf16
-run 2 narrow whole --train.optimizer adamw
-run 2 narrow_zero whole --train.optimizer adamw --train.zero_stage 1
-same narrow_zero narrow
-run 2 narrow_stop stop --train.optimizer adamw --train.zero_stage 1
-run 2 narrow_stop whole --train.optimizer adamw
-same narrow_stop narrow
-run 2 random whole --train.optimizer adamw --train.rounding stochastic
-run 2 random_zero whole --train.optimizer adamw --train.rounding stochastic --train.zero_stage 1
-same random_zero random
-if "$ranks" same "$dir/random" "$dir/narrow" 2> /dev/null; then fail "train.rounding changed nothing"; fi
-run 2 narrow_bytes bytes --train.optimizer adamw --train.zero_stage 1
-unset ATOLL_TEST_TYPE
 # One number of ranks stores, another goes on: shared out or not, the file is the same.
 run 2 moved stop --train.zero_stage 1
 cp -r "$dir/moved" "$dir/more"

@@ -340,7 +340,7 @@ static void test_fits_as_start_up(void **state)
         c.size = 1 << draw(4);
         s.train_batch_tokens = s.train_sequence * c.size * (1 + draw(8)) * 2;
         s.train_micro_batch_tokens = draw(2) ? s.train_sequence : 0;
-        s.train_zero_stage = draw(2);
+        s.train_zero_stage = draw(4);
         s.train_activation_checkpointing =
             draw(2) ? TRAIN_CHECKPOINTING_BLOCK : TRAIN_CHECKPOINTING_NONE;
         s.train_grad_reduce_dtype = draw(2) ? TRAIN_GRAD_REDUCE_BF16 : TRAIN_GRAD_REDUCE_F32;
@@ -382,19 +382,19 @@ struct tried {
     double bytes, tokens_s;
 };
 
-static unsigned try_all(struct tried out[80], const struct site_machine *m)
+static unsigned try_all(struct tried out[160], const struct site_machine *m)
 {
     static const double mib[] = {0, 6.25, 25, 100};
     struct settings s = run.s;
     struct site_step step;
     unsigned count = 0;
     for (int64_t micro = 64; micro <= 1024; micro *= 2)
-        for (int k = 0; k < 16; k++) {
+        for (int k = 0; k < 32; k++) {
             s.train_micro_batch_tokens = micro;
-            s.train_zero_stage = k & 1;
+            s.train_zero_stage = (k & 1) + 2 * (k >> 4);
             s.train_activation_checkpointing =
                 k & 2 ? TRAIN_CHECKPOINTING_BLOCK : TRAIN_CHECKPOINTING_NONE;
-            s.train_bucket_mb = mib[k >> 2];
+            s.train_bucket_mb = mib[k >> 2 & 3];
             site_model_step(&step, &s, &run.table, m, 2);
             out[count++] = (struct tried){(double)step.memory.total, step.tokens_s};
         }
@@ -407,7 +407,7 @@ static void test_search(void **state)
 {
     struct site_machine m = machine_of();
     struct site_choice best;
-    struct tried all[80];
+    struct tried all[160];
     double least = INFINITY;
     (void)state;
     run_of(14, small);
