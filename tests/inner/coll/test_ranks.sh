@@ -130,8 +130,8 @@ if [ $launcher = mpi ]; then # the rest of the models would repeat them
     stages muon_stage 3 --train.optimizer muon
     stages masters_stage 2 $adamw --train.master_weights fp16_stochastic
 fi
-# Several micro-batches are added up in another order from stage 2 on. Ranks with fewer windows evaluate along: 7 of them on 2, 3.
-micros="$adamw --train.micro_batch_tokens 64 --train.eval_tokens 112"
+# Several micro-batches are added up in another order from stage 2 on. Ranks with fewer passes evaluate along: 13 windows on 3, 4 in a pass.
+micros="$adamw --train.micro_batch_tokens 64 --train.eval_tokens 208"
 run 1 micros_one whole $micros
 for n in 2 3; do
     [ $n -le "${ATOLL_TEST_GPUS:-3}" ] || continue
