@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Secure aggregation at the aggregator (docs/privacy.md, "Secure aggregation"): it passes on the
- * sites' public keys (aggregator_masks_setup.c), fixes and signs the seal of a round, passes on the
- * signatures, and takes the revealed masks off the sum of the masked contributions. It learns that
- * sum and no site's part of it.
+/* Secure aggregation at the aggregator (docs/privacy-methods.md, "Secure aggregation"): it passes
+ * on the sites' public keys (aggregator_masks_setup.c), fixes and signs the seal of a round, passes
+ * on the signatures, and takes the revealed masks off the sum of the masked contributions. It
+ * learns that sum and no site's part of it.
  *
  * A seal is a file of its round's spool, and then a SEAL record of the journal with its digest;
  * only then a site sees it. After a restart the same seal holds, and the core is told its set

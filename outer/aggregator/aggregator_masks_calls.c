@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of secure aggregation at the aggregator: setup, announce, sign, reveal; and what a poll
- * asks a site for (docs/privacy.md). */
+ * asks a site for (docs/privacy-methods.md). */
 #include "outer/aggregator/aggregator_masks_own.h"
 #include <stdio.h>
 #include <string.h>

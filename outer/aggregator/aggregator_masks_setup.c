@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pair keys of secure aggregation at the aggregator (docs/privacy.md): it passes the sites' public
- * keys on.
+/* Pair keys of secure aggregation at the aggregator (docs/privacy-methods.md): it passes the sites'
+ * public keys on.
  *
  * A setup is what makes pair keys: the first one of all sites, and one for each site that is added.
  * It has the number of the roster's version, which is durable (the file `setup`), since sites that

@@ -3,7 +3,8 @@
 #define ACCOUNTANT_H
 /* Epsilon of training with Poisson-sampled Gaussian noise, by every method that applies; each is an
  * upper bound, so the smallest one holds. Unit and clipping norm are the caller's; adjacency is one
- * unit more or less. The formulas: docs/privacy.md. Any thread; takes up to some seconds (pld.h).
+ * unit more or less. The formulas: docs/privacy-methods.md. Any thread; takes up to some seconds
+ * (pld.h).
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -60,7 +60,7 @@ enum err budget_dearest(struct private_charge *out, const struct budget *b,
 const char *budget_unit(const struct budget *b, const struct budget_plan *p);
 double budget_rate(const struct budget *b, const struct budget_plan *p);
 /* "(epsilon, delta) = (2.99, 1e-05), unit = sequence, accountant = PLD, sampling = Poisson with
- * q = 0.05 (implemented, not assumed). ...": docs/privacy.md, the sentence of a claim. */
+ * q = 0.05 (implemented, not assumed). ...": docs/privacy-setup.md 3.1. */
 enum { BUDGET_SENTENCE_MAX = 720 };
 void budget_sentence(char out[BUDGET_SENTENCE_MAX], const struct accountant *a,
                      const struct budget *b, const struct budget_plan *p);

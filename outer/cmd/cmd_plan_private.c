@@ -93,8 +93,8 @@ static enum err print_batches(const struct private_costs *x)
 /* ---- the verdict ---- */
 
 /* Below 1 the noise of all steps together is as long as all that the clipped gradients can add up
- * to, were they alike: nothing can be learned. At 3.2 and 4.7 the encoder of docs/privacy.md, What
- * it costs, kept 69 and 74 % of the accuracy that it has without privacy. */
+ * to, were they alike: nothing can be learned. At 3.2 and 4.7 the encoder of
+ * docs/privacy-methods.md 4 kept 69 and 74 % of the accuracy that it has without privacy. */
 static void print_verdict(const struct private_costs *x)
 {
     static const double HOPELESS = 1, DOUBTFUL = 3;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fixed: wide fixed point, for full-precision rounds whose contributions have to add up under masks
- * (docs/privacy.md): whole numbers of steps of 2^-24, in [-Q, Q], stored plus Q: 28 bits per value
+ * (docs/formats.md): whole numbers of steps of 2^-24, in [-Q, Q], stored plus Q: 28 bits per value
  * and 9 per block, at most count*7/2 + count/256*9/8 bytes, 28.04 bits per value. Summable: the
  * aggregate of 4 sites takes 30 bits, of 16 sites 32.
  *   |z| <= Q steps:   nearest, ties to even; at most half a step is lost, 2^-25

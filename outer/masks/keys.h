@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PRIVACY_KEYS_H
 #define PRIVACY_KEYS_H
-/* The pair keys of a site for secure aggregation (docs/privacy.md): one X25519 key in each setup,
- * a key k_ij with each other site and fragment, and its ratchet. No file access, no clock: the
- * caller draws the random bytes, and stores keys_parts() under id/ with mode 0600.
+/* The pair keys of a site for secure aggregation (docs/privacy-methods.md): one X25519 key in each
+ * setup, a key k_ij with each other site and fragment, and its ratchet. No file access, no clock:
+ * the caller draws the random bytes, and stores keys_parts() under id/ with mode 0600.
  *
  *   k_ij = HKDF-SHA256(ikm X25519(a_i, A_j), salt run, info "atoll/pair" | u32 F | u32 min(i, j) |
  *          u32 max(i, j))                                                             32 bytes

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MASK_H
 #define MASK_H
-/* Masks of secure aggregation (docs/privacy.md): integers in the ring Z_2^b, words of b bits, and
- * what is added to them. Exact; the same bytes on every machine and with every number of threads.
+/* Masks of secure aggregation (docs/privacy-methods.md): integers in the ring Z_2^b, words of b
+ * bits, and what is added to them. Exact; the same bytes on every machine and with every number of
+ * threads.
  *
  * Ring. A site's integers lie in [-Q, Q]; n sites add to [-nQ, nQ]. b = ceil(log2(2nQ + 1)), so nQ
  * < 2^(b-1) and the sum is the word that is read as a signed number. b is 1 to 64.

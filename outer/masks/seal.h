@@ -2,9 +2,9 @@
 #ifndef SEAL_H
 #define SEAL_H
 /* The messages of one round of secure aggregation, as bytes, and the answers to them
- * (docs/privacy.md). U: the sites that are announced for a round, and mask for each other. S: the
- * subset that is summed. A seal fixes S and what each of its sites sent. Decisions: seal_site.h,
- * seal_aggregator.h. Pure but for the signer that is passed in.
+ * (docs/privacy-methods.md). U: the sites that are announced for a round, and mask for each other.
+ * S: the subset that is summed. A seal fixes S and what each of its sites sent. Decisions:
+ * seal_site.h, seal_aggregator.h. Pure but for the signer that is passed in.
  *
  * Little-endian; a text is u16 length and its bytes; a set is ceil(sites / 8) bytes, site i being
  * bit i % 8 of byte i / 8.

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SEAL_SITE_H
 #define SEAL_SITE_H
-/* A site's decisions in secure aggregation (docs/privacy.md): which announced set it masks with,
- * which seal it signs, what it reveals. One seal signed and one answer for each (fragment, round),
- * for ever, over all attempts and epochs; after an abort nothing. Pure but for signer and keys;
- * no clock, no files. A round is remembered until it is final; what is older is refused. Of more
- * than SEAL_ROUNDS_MAX rounds that are not final the oldest is forgotten, if it was aborted.
+/* A site's decisions in secure aggregation (docs/privacy-methods.md): which announced set it masks
+ * with, which seal it signs, what it reveals. One seal signed and one answer for each (fragment,
+ * round), for ever, over all attempts and epochs; after an abort nothing. Pure but for signer and
+ * keys; no clock, no files. A round is remembered until it is final; what is older is refused. Of
+ * more than SEAL_ROUNDS_MAX rounds that are not final the oldest is forgotten, if it was aborted.
  *
  * A call that changes what is to be remembered says so (`persist`): the caller stores
  * seal_site_parts() under id/ with mode 0600 before the answer leaves the process. Storing it later

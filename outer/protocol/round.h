@@ -161,7 +161,7 @@ struct round_site {
     bool bound; /* said hello in this epoch and has not left */
     uint64_t incarnation, instance;
 };
-struct round_masks { /* secure aggregation (docs/privacy.md): sums of masked contributions */
+struct round_masks { /* docs/privacy-methods.md 3: sums of masked contributions */
     bool on;
     bool two_sites;     /* allowed, though each then knows the other's values */
     unsigned colluding; /* sites that may work together with the aggregator */
@@ -192,7 +192,7 @@ struct round_options {
 };
 /* The least sum of secure aggregation among n sites, of which `colluding` may work together with
  * the aggregator: two honest sites are in every sum, and two seals of a round have an honest site
- * in common, which signs one of them (docs/privacy.md, Threshold). */
+ * in common, which signs one of them (docs/privacy-methods.md, Threshold). */
 unsigned round_threshold(unsigned n, unsigned colluding);
 /* Sites that a round of n sites needs: all of them in strict mode, else that many of secure
  * aggregation, else a majority. The majority is of configured sites, never of those alive: else

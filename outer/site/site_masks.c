@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Secure aggregation at a site (docs/privacy.md, "Secure aggregation"): pair keys with the other
- * sites (site_masks_setup.c), the mask of each contribution (site_masks_round.c), the one seal of a
- * round that this site signs, and what it reveals for it (site_masks_seal.c). The decisions are
- * pure (outer/masks/seal_site.h); here they are stored before the aggregator hears of them.
+/* Secure aggregation at a site (docs/privacy-methods.md, "Secure aggregation"): pair keys with the
+ * other sites (site_masks_setup.c), the mask of each contribution (site_masks_round.c), the one
+ * seal of a round that this site signs, and what it reveals for it (site_masks_seal.c). The
+ * decisions are pure (outer/masks/seal_site.h); here they are stored before the aggregator hears of
+ * them.
  *
  *   id/maskkeys   pair keys (keys.h)
  *   id/maskseals  the decisions of each round (seal_site.h)

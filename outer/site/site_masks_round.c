@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which sites a masked round has, a pair key with each of them, and the mask of this site's
- * contribution (docs/privacy.md, "Secure aggregation"). */
+ * contribution (docs/privacy-methods.md, "Secure aggregation"). */
 #include "outer/site/site_masks_own.h"
 #include <stdio.h>
 #include <stdlib.h>

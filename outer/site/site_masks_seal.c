@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The seal of a masked round at a site: it signs one, and reveals its own mask for that one
- * (docs/privacy.md, "Secure aggregation"). */
+ * (docs/privacy-methods.md, "Secure aggregation"). */
 #include "outer/site/site_masks_own.h"
 #include <inttypes.h>
 #include <stdio.h>

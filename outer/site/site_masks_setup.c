@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pair keys of secure aggregation (docs/privacy.md): this site's public key of each setup to the
- * aggregator, the other sites' from it, each signed by its site's identity. */
+/* Pair keys of secure aggregation (docs/privacy-methods.md): this site's public key of each setup
+ * to the aggregator, the other sites' from it, each signed by its site's identity. */
 #include "outer/site/site_masks_own.h"
 #include <inttypes.h>
 #include <stdio.h>

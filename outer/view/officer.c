@@ -339,7 +339,7 @@ static void write_audit(struct sheet *s, const struct officer *o)
     sheet_heading(s, "Audit");
     if (!x->there) {
         sheet_line(s, "No audit is on record (atoll privacy audit). The claim rests on the program "
-                      "and on the proofs that docs/privacy.md cites.");
+                      "and on the proofs that docs/privacy-methods.md cites.");
         return;
     }
     sheet_line(s,
@@ -513,7 +513,7 @@ static void write_proofs(struct sheet *s, const struct officer *o)
                       "the kernel's counters (atoll ledger).");
     if (o->peer_count)
         sheet_item(s, "Contributions were masked: the aggregator saw sums of sites alone "
-                      "(docs/privacy.md, secure aggregation).");
+                      "(docs/privacy-methods.md, secure aggregation).");
     sheet_item(s, "Nothing beside this: it is a record of the site's own program.");
     sheet_heading(s, "What it does not prove");
     sheet_item(s, "That the program is the published one: compare version and commit, "

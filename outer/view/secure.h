@@ -2,7 +2,7 @@
 #ifndef SECURE_H
 #define SECURE_H
 /* What secure aggregation promises, in words: printed at a start, in the report and in the record
- * of a run (docs/privacy.md). Pure. */
+ * of a run (docs/privacy-methods.md). Pure. */
 #include "outer/protocol/round.h"
 
 enum { SECURE_SENTENCE_MAX = 640 };

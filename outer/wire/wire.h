@@ -133,7 +133,7 @@ struct wire_poll {
     uint64_t round;
     uint32_t hold_ms; /* set by the link */
 };
-/* Steps of secure aggregation (docs/privacy.md). On the wire: never renumber. */
+/* Steps of secure aggregation (docs/privacy-methods.md). On the wire: never renumber. */
 enum wire_mask_step {
     WIRE_MASK_NONE = 0,
     WIRE_MASK_SETUP = 1,    /* public keys of the sites */

@@ -130,7 +130,8 @@ static void page_make(struct page *p)
         "| status S | gRPC's status S; no service code saw the call |\n"
         "| answer A | an outcome of the protocol ([protocol 3.2](protocol.md#32-answers)) |\n"
         "| site E | what the site makes of it |\n"
-        "| waits R | a site logs the refusal R ([privacy](privacy.md#secure-aggregation)), signs "
+        "| waits R | a site logs the refusal R "
+        "([privacy](privacy-methods.md#3-secure-aggregation)), signs "
         "and reveals nothing, and asks again; with the truth it goes on |\n"
         "| limited | the others are served meanwhile |\n",
         (unsigned)ROWS, count(DONE), count(BY_OTHER), count(CANNOT), count(NOT_BUILT));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Secure aggregation (docs/privacy.md) as it looks from outside: which messages a site sends and is
- * shown, and what lies on the disks. The bytes of seals, signatures and answers are read here once
- * more, from that page. In every run, whatever else is wrong in it:
+/* Secure aggregation (docs/privacy-methods.md) as it looks from outside: which messages a site
+ * sends and is shown, and what lies on the disks. The bytes of seals, signatures and answers are
+ * read here once more, from that page. In every run, whatever else is wrong in it:
  *   - a site sends one payload for a round, with masks of its own and of pairs that it never used
  *     before; all sites of a round mask for the same set; nothing leaves before it is stored
  *   - a site signs one seal of a round, and what all sites answer for is one seal: of the threshold
@@ -63,7 +63,7 @@ static bool sets_equal(const struct set *a, const struct set *b)
     return set_within(a, b) && set_within(b, a);
 }
 
-/* docs/privacy.md, Threshold */
+/* docs/privacy-methods.md, Threshold */
 static unsigned threshold(const struct sim *s, unsigned n)
 {
     unsigned c = s->o.colluding, once = (n + c) / 2 + 1;

@@ -25,7 +25,7 @@ FILE = re.compile(r"(?<![\w/.$}-])((?:kernels|inner|outer|proto|tests|deploy|doc
                   r"\.(?:c|h|cu|cuh|cc|md|py|sh|yaml|csv|cmake|proto))\b(?!\.\w)")  # NAME.c stands for any file
 SUFFIXES = (".c", ".h", ".cu", ".md", ".py", ".sh", ".log", ".yaml", ".proto")
 PAGE = re.compile(r"\b([\w-]+\.md)\b")
-CITED = re.compile(r"docs/(\w+)\.md ((?:\d+(?:\.\d+)*)(?:, (?!row)\d+(?:\.\d+)*)*)((?:, row \d+|, I\d+)?)")
+CITED = re.compile(r"docs/([\w-]+)\.md ((?:\d+(?:\.\d+)*)(?:, (?!row)\d+(?:\.\d+)*)*)((?:, row \d+|, I\d+)?)")
 
 
 def files(root, *patterns):

@@ -338,7 +338,7 @@ static void a_document_or_an_owner_is_one_record(void **state)
     check_unit("owner", "slow");
 }
 
-/* ---- pitfalls (docs/privacy.md) ---- */
+/* ---- pitfalls (tests/golden/privacy/README.md) ---- */
 static int empty_lots, lots;
 
 /* Counts the records of the step, found again from the key file. */

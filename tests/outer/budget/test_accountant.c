@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The published values of other accountants (O1 to O16 of docs/privacy.md), monotony, and the noise
- * for an epsilon. If this breaks, an epsilon that is printed is not the one of the mechanism. */
+/* The published values of other accountants (O1 to O16 of tests/golden/privacy/README.md),
+ * monotony, and the noise for an epsilon. If this breaks, an epsilon that is printed is not the one
+ * of the mechanism. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +25,7 @@ static void in_document(const char *id, double value)
 {
     char line[600], head[16], text[32];
     bool found = false;
-    FILE *f = fopen("docs/privacy.md", "r");
+    FILE *f = fopen("tests/golden/privacy/README.md", "r");
     assert_non_null(f);
     snprintf(head, sizeof head, "| %s |", id);
     snprintf(text, sizeof text, " %.9g |", value);
@@ -32,7 +33,7 @@ static void in_document(const char *id, double value)
         found = strncmp(line, head, strlen(head)) == 0 && strstr(line, text);
     fclose(f);
     if (!found)
-        fail_msg("docs/privacy.md: no line \"%s ...%s\"", head, text);
+        fail_msg("tests/golden/privacy/README.md: no line \"%s ...%s\"", head, text);
 }
 
 /* Within half a unit of the last published digit, or 1e-9, of the value. */

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Secure aggregation once more, from docs/privacy.md and the RFCs alone, without a library: X25519, HKDF, ChaCha20, pair keys, masks,
-seals, what is revealed, the sum. One scripted round; its bytes are tests/golden/masks/values.txt, which test_golden_masks reads in C.
+"""Secure aggregation once more, from docs/privacy-methods.md and the RFCs alone, without a library: X25519, HKDF, ChaCha20, pair
+keys, masks, seals, what is revealed, the sum. One scripted round; its bytes are tests/golden/masks/values.txt, which test_golden_masks reads in C.
 
     tests/outer/masks/masks.py VALUES            ends with 1 if these are other bytes
     tests/outer/masks/masks.py VALUES --write    writes them

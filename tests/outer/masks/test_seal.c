@@ -748,7 +748,7 @@ static void test_two_sites(void **state)
 
 /* ---- who may leave ---- */
 /* n, strict, T as privacy.threshold, two_sites; then what a group of hospitals is told. By hand, of
- * the two rules of docs/privacy.md: sums of at least T, and two honest sites in each. */
+ * the two rules of docs/privacy-methods.md: sums of at least T, and two honest sites in each. */
 static void test_leavers(void **state)
 {
     static const struct {

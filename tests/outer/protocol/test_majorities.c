@@ -18,7 +18,8 @@
 
 enum { N_MAX = 9, STRAGGLER_MS = 1000 };
 static const unsigned majority[N_MAX + 1] = {1, 1, 2, 2, 3, 3, 4, 4, 5, 5};
-/* docs/privacy.md, Threshold: of n sites, `colluding` of which may work with the aggregator. */
+/* docs/privacy-methods.md, Threshold: of n sites, `colluding` of which may work with the
+ * aggregator. */
 static const unsigned threshold[3][N_MAX + 1] = {
     {2, 2, 2, 2, 3, 3, 4, 4, 5, 5}, {3, 3, 3, 3, 3, 4, 4, 5, 5, 6}, {4, 4, 4, 4, 4, 4, 5, 5, 6, 6}};
 static struct round core;
