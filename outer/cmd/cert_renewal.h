@@ -3,7 +3,7 @@
 #define CERT_RENEWAL_H
 /* `atoll cert request`, `sign` and `install`: short-lived certificates. The process's machine asks
  * with a request that its present key has signed; the authority's machine answers. No private key
- * travels, and what carries request and answer need not be trusted (docs/runbook.md 3).
+ * travels, and what carries request and answer need not be trusted (docs/certificates.md 3).
  */
 #include "kernels/base/arena.h"
 

@@ -55,7 +55,7 @@ static enum err refused(const char *dir, enum directory_kind kind, const char *b
     program_text(program);
     return err_set(ERR_UNSUPPORTED,
                    "%s: written by %s, format %u; this is %s, format %u%s: use the program that "
-                   "wrote it, or begin a new directory (docs/runbook.md, Upgrade)",
+                   "wrote it, or begin a new directory (docs/backup.md, Upgrade)",
                    dir, by, format, program, kinds[kind].format,
                    kinds[kind].oldest < kinds[kind].format ? ", which reads the one before" : "");
 }

@@ -68,7 +68,7 @@ void preflight_certificates(struct preflight *p)
         preflight_failed(p, "certificate", "");
     else
         check_until(p, "certificate", f.uri, &f,
-                    "atoll cert renew, or short-lived ones (runbook 3)");
+                    "atoll cert renew, or short-lived ones (docs/certificates.md)");
     snprintf(uri, sizeof uri, "atoll://%.63s/%s/%.63s", p->j.s->run_name,
              p->o.serve ? "aggregator" : "site", own_name(p));
     if (tls_signer_open(&signer, &p->j.o->parts.tls, uri) != ERR_OK) {

@@ -13,10 +13,10 @@ COLUMNS = ("campaign", "figure", "value", "machine", "commit", "date", "command"
 FAILED = Figure("failed", ADD, "sessions that failed")
 HEAD = """# Reliability
 
-What was tried to break a run, how often, and what came of it: each figure with the command that makes it, and the goal for a
-release next to the figure reached. This page is made by `deploy/reliability.sh --page` from `tests/reliability/results.csv`; a
-test holds it equal to that file. Figures count from the session after the last one that found something, and the commits are
-named. What was not run says so. The suite runs small parts of most campaigns; its figures are not in here.
+For the reader who asks what was tried to break a run, how often, and what came of it: each figure with the command that makes it,
+and the goal for a release next to the figure reached. `deploy/reliability.sh --page` makes this page. Figures count from the
+session after the last one that found something, and are the sum of all sessions where nothing
+else is said. The suite runs small parts of most campaigns; its figures are not in here.
 """
 
 
@@ -141,24 +141,26 @@ GOALS = [
 
 
 def goals(recorded):
-    lines = ["## 1. Goals", "", "| goal | for a release | reached | | command |", "|---|---|---|---|---|"]
+    lines = ["## 1. Goals", "", "| goal | for a release | reached | | campaigns |", "|---|---|---|---|---|"]
     for goal in GOALS:
         cell, verdict = goal.reached(recorded)
         names = list(dict.fromkeys(t[0] for t in goal.tests))
-        lines.append(f"| {goal.name} | {goal.text} | {cell} | {verdict} | {'`deploy/reliability.sh ' + ' '.join(names) + '`' if names else ''} |")
+        lines.append(f"| {goal.name} | {goal.text} | {cell} | {verdict} | {', '.join(names)} |")
     return lines
 
 
 def campaign_part(of, index):
     c = of.campaign
-    lines = [f"### 2.{index} {c.name}", "", f"{c.title}.", f"`deploy/reliability.sh {c.name}`: {c.amount:,} {c.measure}; for a release {c.release:,}.", ""]
+    lines = [f"### 2.{index} {c.name}", "", f"{c.title}.", f"`deploy/reliability.sh {c.name}`: {c.amount:,} {c.measure}; for a release {c.release:,}."]
     if not of.sessions:
-        return [*lines, "Not run yet.", ""]
-    lines += ["| figure | value | |", "|---|---|---|"]
+        return [*lines[:-1], lines[-1] + " Not run yet.", ""]
+    lines.append("")
+    lines += ["| figure | value |", "|---|---|"]
     for name in of.names():
         figure = c.figure(name)
         text = figure.text + (f": {name[len(figure.name):]}" if figure.name.endswith(".") else "") + (f" ({figure.unit})" if figure.unit else "")
-        lines.append(f"| {text} | {number(of.value(name))} | {figure.kind if len(of.counted()) > 1 else ''} |")
+        text += f", {figure.kind}" if len(of.counted()) > 1 and figure.kind != ADD else ""
+        lines.append(f"| {text} | {number(of.value(name))} |")
     last = of.sessions[-1]
     commits = list(dict.fromkeys(s["commit"] for s in of.counted()))
     failed = of.failed()
