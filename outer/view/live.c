@@ -159,7 +159,7 @@ static const struct task_row {
     {"atoll_eval_accuracy_norm", "The same, by the likelihood over the length of the choice.",
      offsetof(struct report_task, accuracy_norm)},
     {"atoll_eval_chance", "Accuracy of a pick at random.", offsetof(struct report_task, chance)},
-    {"atoll_eval_round", "Round of the first fragment behind which the task was evaluated.",
+    {"atoll_eval_round", "Round of the first fragment after which the task was evaluated.",
      offsetof(struct report_task, round)},
 };
 

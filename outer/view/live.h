@@ -59,8 +59,8 @@ enum live_who { LIVE_SITE = 1, LIVE_AGGREGATOR = 2, LIVE_BOTH = 3 };
     X(atoll_starts_total, counter, LIVE_BOTH, r->starts, "Processes that began.")                  \
     X(atoll_epoch, gauge, LIVE_AGGREGATOR, n->epoch, "Epoch of the aggregator.")                   \
     X(atoll_certificate_remaining_seconds, gauge, LIVE_BOTH, n->certificate_days * 86400,          \
-      "Until the own certificate expires, in whole days; negative: it has expired, or is not "     \
-      "valid.")                                                                                    \
+      "Until the process's own certificate expires, in whole days; negative: it has expired, "     \
+      "or is not valid.")                                                                          \
     X(atoll_disk_free_bytes, gauge, LIVE_BOTH, n->disk_free_bytes,                                 \
       "Free space of the file system with the directory of the run.")                              \
     X(atoll_clock_offset_seconds, gauge, LIVE_SITE, n->clock.aggregator_s,                         \

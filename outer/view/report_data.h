@@ -58,7 +58,7 @@ struct report_round {
     X(COMPUTE, compute, "steps that count")                                                        \
     X(EXCHANGE, exchange, "encode, store, send, fetch, apply: training stood still")               \
     X(WAIT, wait, "for the other sites and the commit")                                            \
-    X(RESTART, restart, "no process, start-up, and steps made again")                              \
+    X(RESTART, restart, "no process, start-up, and repeated steps")                                \
     X(OUTAGE, outage, "the aggregator was unreachable")                                            \
     X(EVALUATION, evaluation, "tasks and probes of `eval.every_rounds`")                           \
     X(OTHER, other, "eval loss, checkpoints and the rest")
