@@ -21,7 +21,7 @@ for file in /usr/share/atoll/config.schema.json /usr/share/bash-completion/compl
     /usr/share/doc/atoll/copyright; do
     [ -s $file ] || { echo "no $file" && exit 1; }
 done
-[ -e /usr/lib/*/libatoll.so.0 ] && [ -s /usr/include/atoll.h ]
+compgen -G "/usr/lib/*/libatoll.so.0" >/dev/null && [ -s /usr/include/atoll.h ]
 systemd-analyze verify /usr/lib/systemd/system/atoll-*.service /usr/lib/systemd/system/atoll-*.timer
 if dpkg -s atoll-cuda >/dev/null 2>&1; then # without a GPU and CUDA it says what is missing
     atoll train --device.kind cuda --dry-run 2>&1 | grep -E 'libcu[a-z]*|GPU' || { echo "the GPU module says nothing" && exit 1; }
@@ -34,7 +34,7 @@ start() {
     unit=$1 instance=$2
     shift 2
     line=$(sed -n 's/^ExecStart=//p' "/usr/lib/systemd/system/$unit.service" | sed "s/%i/$instance/g; s/\${\([A-Z]*\)}/\$\1/g")
-    runuser -u atoll -- env PATH=/usr/local/bin:/usr/bin:/bin "$@" sh -c "exec $line" >"/root/$unit$instance.log" 2>&1 &
+    setpriv --reuid atoll --regid atoll --init-groups env HOME=/var/lib/atoll PATH=/usr/local/bin:/usr/bin:/bin "$@" sh -c "exec $line" >"/root/$unit$instance.log" 2>&1 &
 }
 said() { # said FILE PATTERN: waits until the log has it
     for _ in $(seq 1200); do
