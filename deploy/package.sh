@@ -20,10 +20,11 @@ mkdir -p build
 # Packages of Debian: the paths are Debian's, the times inside are those of the commit, so that two builds have equal bytes.
 if [ "$1" = deb ]; then
     release=$(. /etc/os-release && echo "${VERSION_ID:-}")
-    [ "$(. /etc/os-release && echo "$ID")" = debian ] && command -v dpkg-shlibdeps >/dev/null || {
-        echo "package.sh: deb needs a Debian with dpkg-dev (deploy/install.sh dpkg-dev)" >&2
+    [ "$(. /etc/os-release && echo "$ID")" = debian ] || {
+        echo "package.sh: deb makes packages for the Debian that it runs in, and this is none" >&2
         exit 4
     }
+    deploy/install.sh dpkg-dev file
     cuda=OFF targets="atoll atoll_shared"
     for nvcc in "${CUDACXX:-}" "$(command -v nvcc || :)" /usr/local/cuda/bin/nvcc; do
         [ ! -x "$nvcc" ] || [ "${ATOLL_CUDA:-}" = OFF ] || { cuda=ON targets="$targets atoll_cuda" && export CUDACXX="$nvcc" && break; }
