@@ -16,8 +16,11 @@ case $#:${1:-} in
     ;;
 esac
 mkdir -p build
+# The times inside are those of the commit, so that two builds have equal bytes.
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CMakeLists.txt)
+export SOURCE_DATE_EPOCH
 
-# Packages of Debian: the paths are Debian's, the times inside are those of the commit, so that two builds have equal bytes.
+# Packages of Debian: the paths are Debian's.
 if [ "$1" = deb ]; then
     release=$(. /etc/os-release && echo "${VERSION_ID:-}")
     [ "$(. /etc/os-release && echo "$ID")" = debian ] || {
@@ -29,8 +32,6 @@ if [ "$1" = deb ]; then
     for nvcc in "${CUDACXX:-}" "$(command -v nvcc || :)" /usr/local/cuda/bin/nvcc; do
         [ ! -x "$nvcc" ] || [ "${ATOLL_CUDA:-}" = OFF ] || { cuda=ON targets="$targets atoll_cuda" && export CUDACXX="$nvcc" && break; }
     done
-    SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CMakeLists.txt)
-    export SOURCE_DATE_EPOCH
     rm -rf build/deb/dist
     # shellcheck disable=SC2086 # targets are several words
     { cmake -B build/deb -G Ninja -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_SKIP_INSTALL_ALL_DEPENDENCY=ON -DCUDA=$cuda -DWERROR=OFF \
@@ -64,6 +65,11 @@ cp -r outer/python "$stage"
 find "$stage" -name __pycache__ -prune -exec rm -rf {} +
 cp LICENSE "$stage"
 ATOLL_VERSION=$version python3 -m build --no-isolation --sdist --outdir build/dist "$stage" >>build/wheel.log 2>&1
+# setuptools takes the times of the files.
+sdist=atoll_train-$version
+tar -xzf "build/dist/$sdist.tar.gz" -C build/dist
+tar -C build/dist --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "$sdist" | gzip -9n >"build/dist/$sdist.tar.gz"
+rm -r "build/dist/$sdist"
 
 mkdir -p "$stage/atoll/lib" "$stage/atoll/bin" "$stage/atoll/licences"
 cp build/wheel/lib/libatoll.so.0 "$stage/atoll/lib/"

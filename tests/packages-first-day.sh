@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs inside the empty system of tests/packages.sh, with the packages in /root/packages.
 set -euo pipefail
-stop() { jobs -p | xargs -r kill 2>/dev/null || :; }
+stop() { for p in $(jobs -p); do kill "$p" 2>/dev/null || :; done; } # the shell's own kill: a small system has no other
 trap stop EXIT
 ! command -v cc gcc clang nvcc || { echo "a compiler is here" && exit 1; }
 export DEBIAN_FRONTEND=noninteractive
