@@ -72,10 +72,10 @@ start atoll-train@ b
 site_of[b]=$!
 said /root/atoll-train@b.log step
 for _ in $(seq 1200); do
-    curl -sf http://127.0.0.1:9464/metrics | grep -q '^atoll_rounds_total{.*} [1-9]' && break
+    curl -sf http://127.0.0.1:9464/metrics >/tmp/metrics && grep -q '^atoll_rounds_total{.*} [1-9]' /tmp/metrics && break
     sleep 0.5
 done
-curl -sf http://127.0.0.1:9464/metrics | grep -m 1 '^atoll_rounds_total{.*} [1-9]'
+grep -m 1 '^atoll_rounds_total{.*} [1-9]' /tmp/metrics
 
 # The authority is elsewhere: ssh is what reaches it.
 cat >/usr/local/bin/ssh <<'END'
