@@ -71,15 +71,11 @@ tar -xzf "build/dist/$sdist.tar.gz" -C build/dist
 tar -C build/dist --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "$sdist" | gzip -9n >"build/dist/$sdist.tar.gz"
 rm -r "build/dist/$sdist"
 
-mkdir -p "$stage/atoll/lib" "$stage/atoll/bin" "$stage/atoll/licences"
+mkdir -p "$stage/atoll/lib" "$stage/atoll/bin"
 cp build/wheel/lib/libatoll.so.0 "$stage/atoll/lib/"
 cp build/wheel/bin/atoll "$stage/atoll/bin/"
 strip "$stage/atoll/lib/libatoll.so.0" "$stage/atoll/bin/atoll"
-# The licence of each library that the wheel will hold, as Debian has it.
-for library in $(ldd "$stage/atoll/lib/libatoll.so.0" "$stage/atoll/bin/atoll" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u); do
-    package=$(dpkg -S "$(readlink -f "$library")" 2>/dev/null | sed -n '1s/:.*//p')
-    [ -z "$package" ] || cp "/usr/share/doc/$package/copyright" "$stage/atoll/licences/$package"
-done
+deploy/licences.sh "$stage/atoll/licences" "$stage/atoll/lib/libatoll.so.0" "$stage/atoll/bin/atoll"
 ATOLL_VERSION=$version python3 -m build --no-isolation --wheel --outdir build/dist/plain "$stage" >>build/wheel.log 2>&1
 auditwheel repair --wheel-dir build/dist build/dist/plain/*.whl >>build/wheel.log 2>&1 || {
     tail -n 20 build/wheel.log >&2

@@ -49,11 +49,8 @@ made() {
         tail -n 20 "$tree/release.log" >&2
         refuse "a package was not made: $tree/release.log"
     }
-    # The licence of each library that the packages link or, in the wheel, hold.
-    for library in $(ldd "$tree/build/deb/bin/atoll" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u); do
-        package=$(dpkg -S "$(readlink -f "$library")" 2>/dev/null | sed -n '1s/:.*//p')
-        [ -z "$package" ] || printf '%s\n' "==== $package ====" "$(cat "/usr/share/doc/$package/copyright")"
-    done >"$1/third-party-licences.txt"
+    deploy/licences.sh "$tree/licences" "$tree/build/deb/bin/atoll"
+    (cd "$tree/licences" && for package in *; do printf '%s\n' "==== $package ====" && cat "$package"; done) >"$1/third-party-licences.txt"
     (cd "$1" && sha256sum -- *) >"$tree/SHA256SUMS"
     mv "$tree/SHA256SUMS" "$1/SHA256SUMS"
 }
