@@ -127,6 +127,19 @@ size_t unit_of(const struct unit_map *m, size_t at)
     return low;
 }
 
+struct dev_range unit_own(const struct unit_map *m, size_t unit, int rank, struct dev_range r,
+                          size_t *at)
+{
+    struct dev_range part = unit_part(m, unit, rank);
+    size_t end = r.offset + r.count, part_end = part.offset + part.count,
+           from = r.offset > part.offset ? r.offset : part.offset,
+           to = end < part_end ? end : part_end;
+    *at = from;
+    if (from >= to)
+        return (struct dev_range){0, 0};
+    return (struct dev_range){unit_base(m, unit, rank) + from - part.offset, to - from};
+}
+
 struct unit_place unit_place_of(const struct unit_map *m, size_t at)
 {
     size_t unit = unit_of(m, at);

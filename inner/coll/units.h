@@ -50,6 +50,10 @@ size_t unit_shard(const struct unit_map *m, int rank); /* elements of a rank's s
 size_t unit_shard_most(const struct unit_map *m);      /* of the rank that has most */
 size_t unit_most(const struct unit_map *m);            /* elements of the largest unit */
 size_t unit_of(const struct unit_map *m, size_t at);   /* of an element of the slab */
+/* What a rank holds of a range that lies in this unit, or around it: elements of its shard; *at:
+ * where they begin in the slab. */
+struct dev_range unit_own(const struct unit_map *m, size_t unit, int rank, struct dev_range r,
+                          size_t *at);
 /* Empty units are skipped. */
 struct unit_place unit_place_of(const struct unit_map *m, size_t at);
 /* Elements that a rank sends when all units are gathered, or scattered, once: its own part to each

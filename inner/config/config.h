@@ -152,6 +152,11 @@ enum err config_rules_report(const struct config_rules *r) MUST; /* ERR_CONFIG, 
 void config_nearest(const struct config_table *tables, size_t table_count, const char *word,
                     char *name, size_t size, unsigned *edits);
 
+/* Whether key i of table t is the first of its section: one section may be spread over several
+ * tables.
+ */
+bool config_section_first(const struct config_table *tables, size_t t, size_t i);
+
 /* What one key means: its name, what is allowed, its default, its help. ERR_CONFIG: there is none;
  * names the nearest one. */
 enum err config_explain(const struct config_table *tables, size_t table_count, const char *key,

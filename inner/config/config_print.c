@@ -122,7 +122,7 @@ static bool is_default(const struct config_table *t, const struct config_key *k)
     }
 }
 
-static bool section_first(const struct config_table *tables, size_t t, size_t i)
+bool config_section_first(const struct config_table *tables, size_t t, size_t i)
 {
     const char *section = tables[t].keys[i].section;
     for (size_t u = 0; u <= t; u++)
@@ -140,7 +140,7 @@ static enum err each_key(struct out *o, const struct config_table *tables, size_
 {
     for (size_t t = 0; t < count; t++)
         for (size_t i = 0; i < tables[t].count; i++) {
-            if (!section_first(tables, t, i))
+            if (!config_section_first(tables, t, i))
                 continue;
             const char *name = tables[t].keys[i].section;
             TRY(section(o, &tables[t], &tables[t].keys[i]));

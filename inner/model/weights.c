@@ -119,14 +119,14 @@ static size_t list_pieces(const struct table *t, const struct shared *x, struct 
 {
     size_t n = 0;
     for (size_t i = 0; i < t->count; i++) {
-        size_t begin = t->tensors[i].offset, end = begin + table_span(t, i);
+        size_t begin = t->tensors[i].offset;
+        const struct dev_range whole = {begin, table_span(t, i)};
         for (int r = 0; is_vector(&t->tensors[i]) && r < x->map->ranks; r++) {
-            struct dev_range part = unit_part(x->map, unit_of(x->map, begin), r);
-            size_t from = part.offset > begin ? part.offset : begin,
-                   to = part.offset + part.count < end ? part.offset + part.count : end;
-            if (from >= to)
+            size_t from;
+            struct dev_range own = unit_own(x->map, unit_of(x->map, begin), r, whole, &from);
+            if (own.count == 0)
                 continue;
-            pieces[n] = (struct dev_range){from, to - from};
+            pieces[n] = (struct dev_range){from, own.count};
             ranks[n++] = r;
         }
     }
@@ -398,13 +398,10 @@ static void copy_own(struct weights *w, float *shard, const float *whole, struct
 {
     const struct shared *x = w->shared;
     for (size_t u = 0; u < x->map->count; u++) {
-        struct dev_range part = unit_part(x->map, u, x->coll->rank);
-        size_t from = part.offset > r.offset ? part.offset : r.offset, end = r.offset + r.count,
-               to = part.offset + part.count < end ? part.offset + part.count : end;
-        if (from < to)
-            w->dev->ops->copy(w->dev,
-                              shard + unit_base(x->map, u, x->coll->rank) + from - part.offset,
-                              whole + from, (to - from) * sizeof *whole);
+        size_t from;
+        struct dev_range own = unit_own(x->map, u, x->coll->rank, r, &from);
+        if (own.count)
+            w->dev->ops->copy(w->dev, shard + own.offset, whole + from, own.count * sizeof *whole);
     }
 }
 

@@ -165,14 +165,7 @@ struct dev_range optim_own(const struct optim *o, struct dev_range r, size_t *at
         *at = r.offset;
         return r;
     }
-    size_t unit = unit_of(m, r.offset), end = r.offset + r.count;
-    struct dev_range part = unit_part(m, unit, o->coll->rank);
-    size_t from = r.offset > part.offset ? r.offset : part.offset,
-           to = end < part.offset + part.count ? end : part.offset + part.count;
-    *at = from;
-    if (from >= to)
-        return (struct dev_range){0, 0};
-    return (struct dev_range){unit_base(m, unit, o->coll->rank) + from - part.offset, to - from};
+    return unit_own(m, unit_of(m, r.offset), o->coll->rank, r, at);
 }
 
 enum err optim_ranges_open(struct optim *o, struct arena *perm)

@@ -201,9 +201,10 @@ void args_words_row(const struct args_row *r)
 void args_print_words(const struct args *a)
 {
     for (size_t i = 0; i < a->count; i++) {
-        const char *help = a->options[i].help;
-        printf("--%s%s\t%.*s\n", a->options[i].name, a->options[i].value ? "=" : "",
-               (int)strcspn(help, "\n\t"), help);
+        const struct args_option *o = &a->options[i];
+        char name[128];
+        snprintf(name, sizeof name, "--%s%s", o->name, o->value ? "=" : "");
+        args_words_row(&(struct args_row){name, o->help});
     }
     puts("--help\tThis command's options");
     if (a->settings)

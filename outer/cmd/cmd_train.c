@@ -207,7 +207,7 @@ static enum err print_keys(struct job *j, const char *form)
     if (strcmp(form, "json-schema") == 0)
         return key_schema_print(stdout, &j->run->perm);
     if (strcmp(form, "words") == 0)
-        return key_words_print(stdout, &j->run->perm);
+        return key_words_print(&j->run->perm);
     if (strcmp(form, "markdown") != 0)
         return err_set(ERR_CONFIG, "--format %.100s: markdown, json-schema or words", form);
     TRY(run_reference(&j->run->perm, &text));

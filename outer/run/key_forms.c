@@ -2,6 +2,7 @@
 #include "outer/run/key_forms.h"
 #include <stdlib.h>
 #include <string.h>
+#include "kernels/base/args_forms.h"
 #include "outer/config/run.h"
 #include "outer/record/json_write.h"
 
@@ -9,16 +10,6 @@ struct keys { /* one section may be spread over several tables */
     struct config_table *tables;
     size_t count;
 };
-
-static bool section_first(const struct keys *k, size_t table, size_t at)
-{
-    const char *section = k->tables[table].keys[at].section;
-    for (size_t t = 0; t <= table; t++)
-        for (size_t i = 0; i < (t == table ? at : k->tables[t].count); i++)
-            if (!strcmp(k->tables[t].keys[i].section, section))
-                return false;
-    return true;
-}
 
 static void put_default(struct json_write *w, const struct config_key *k)
 {
@@ -102,7 +93,7 @@ enum err key_schema_print(FILE *out, struct arena *scratch)
     json_object(&w, "properties");
     for (size_t t = 0; t < k.count; t++)
         for (size_t i = 0; i < k.tables[t].count; i++)
-            if (section_first(&k, t, i))
+            if (config_section_first(k.tables, t, i))
                 put_section(&w, &k, k.tables[t].keys[i].section);
     json_end(&w);
     json_end(&w);
@@ -110,15 +101,16 @@ enum err key_schema_print(FILE *out, struct arena *scratch)
     return ERR_OK;
 }
 
-enum err key_words_print(FILE *out, struct arena *scratch)
+enum err key_words_print(struct arena *scratch)
 {
     struct keys k;
     TRY(run_tables(scratch, &k.tables, &k.count));
     for (size_t t = 0; t < k.count; t++)
         for (size_t i = 0; i < k.tables[t].count; i++) {
             const struct config_key *key = &k.tables[t].keys[i];
-            fprintf(out, "--%s.%s=\t%.*s\n", key->section, key->name,
-                    (int)strcspn(key->help, "\n\t"), key->help);
+            char name[128];
+            snprintf(name, sizeof name, "--%s.%s=", key->section, key->name);
+            args_words_row(&(struct args_row){name, key->help});
         }
     return ERR_OK;
 }

@@ -10,7 +10,7 @@
 
 /* To `out`. Errors of the file: ferror. */
 enum err key_schema_print(FILE *out, struct arena *scratch) MUST;
-/* "--section.key=<TAB>meaning" a line. */
-enum err key_words_print(FILE *out, struct arena *scratch) MUST;
+/* "--section.key=<TAB>meaning" a line, on standard output. */
+enum err key_words_print(struct arena *scratch) MUST;
 
 #endif
