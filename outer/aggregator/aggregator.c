@@ -145,9 +145,9 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     TRY(aggregator_shown_open(&a->part.shown, perm));
     aggregator_show(a);
     log_event(LOG_INFO, "aggregator",
-              "run=%s epoch=%" PRIu64 " mode=%s sites=%u fragments=%u quorum=%u", o->run,
-              a->start.epoch, o->strict ? "strict" : "quorum",
-              set_count(&a->members.roster.members), a->core.fragments, a->core.quorum);
+              "run=%s term=%" PRIu64 " mode=%s sites=%u fragments=%u quorum=%u", o->run,
+              a->start.term, o->strict ? "strict" : "quorum", set_count(&a->members.roster.members),
+              a->core.fragments, a->core.quorum);
     if (a->members.roster.version > 1)
         log_event(LOG_INFO, "roster", "version=%u sites=%u", a->members.roster.version,
                   set_count(&a->members.roster.members));

@@ -85,19 +85,19 @@ struct aggregator_options {
 };
 struct aggregator; /* opaque */
 
-enum { AGGREGATOR_EPOCH_FIRST = 1, AGGREGATOR_TEXT_MAX = 256, AGGREGATOR_STRIKES = 3 };
+enum { AGGREGATOR_TERM_FIRST = 1, AGGREGATOR_TEXT_MAX = 256, AGGREGATOR_STRIKES = 3 };
 
 /* Is this directory new, or begun with the same pinned settings? train.steps may have grown: its
  * former values are recorded and go to s->ends (s NULL: recorded only). Ask before the replica is
  * opened: its states are of no use otherwise. ERR_MISMATCH names the differing keys. */
 enum err aggregator_claim(struct env *w, const char *canonical, struct schedule *s) MUST;
 /* A directory that is rebuilt from those of the sites (docs/protocol.md 3.5): the settings with the
- * former values of train.steps in s->ends, before aggregator_claim; and the highest epoch that a
+ * former values of train.steps in s->ends, before aggregator_claim; and the highest term that a
  * site has answered, before aggregator_open. */
 enum err aggregator_claim_write(struct env *w, const char *canonical,
                                 const struct schedule *s) MUST;
-enum err aggregator_epoch_write(struct env *w, uint64_t epoch) MUST;
-/* The replica is open and loaded or begun. New epoch; reads the journal, cuts a torn tail, keeps
+enum err aggregator_term_write(struct env *w, uint64_t term) MUST;
+/* The replica is open and loaded or begun. New term; reads the journal, cuts a torn tail, keeps
  * verified ACCEPTs. */
 enum err aggregator_open(struct aggregator **a, struct env *w, struct outer_state *m,
                          const struct aggregator_options *o, struct arena *perm) MUST;
@@ -114,7 +114,7 @@ struct aggregator_site_status {
     const char *name;
     bool bound, left, quarantined;
     bool removed;        /* from the roster */
-    uint64_t heard_ms;   /* env's now_ms of its last call; 0: never in this epoch */
+    uint64_t heard_ms;   /* env's now_ms of its last call; 0: never in this term */
     uint64_t missing_ms; /* since when a round waits for it; 0: none does */
     int64_t step;
     double loss, tokens_per_second; /* NAN: not reported */
@@ -123,7 +123,7 @@ struct aggregator_site_status {
 struct aggregator_status {
     unsigned sites, bound, fragments; /* sites: of all indices given, removed sites too */
     uint64_t round[ROUND_FRAGMENTS_MAX], rounds[ROUND_FRAGMENTS_MAX]; /* committed, scheduled */
-    uint64_t epoch, payload_up, payload_down;                         /* bytes, since open */
+    uint64_t term, payload_up, payload_down;                          /* bytes, since open */
     bool done;       /* every fragment had its last round; every site reported it or left */
     enum err failed; /* why it halted; ERR_OK when it did not */
     char why[AGGREGATOR_TEXT_MAX];

@@ -83,13 +83,13 @@ int aggregator_caller(struct aggregator *a, const char *peer, enum roles_call ca
         snprintf(text, WIRE_TEXT_MAX, "other settings than this run's: say hello to learn which");
         site = -1;
     } else if (site >= 0 && head->roster_version > a->members.roster.version &&
-               head->epoch >= a->start.epoch) {
+               head->term >= a->start.term) {
         *outcome = ROUND_MISMATCH;
         snprintf(text, WIRE_TEXT_MAX, "roster: version %" PRIu32 " here, %" PRIu32 " there",
                  a->members.roster.version, head->roster_version);
         site = -1;
     } else if (site >= 0 && a->members.roster.version > 1 &&
-               head->roster_version < a->members.roster.version && head->epoch == a->start.epoch) {
+               head->roster_version < a->members.roster.version && head->term == a->start.term) {
         *outcome = ROUND_REBIND;
         snprintf(text, WIRE_TEXT_MAX, "the roster has changed: say hello");
         site = -1;

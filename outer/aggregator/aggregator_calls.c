@@ -125,7 +125,7 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
     bool again = a->core.s[site].bound && a->core.s[site].incarnation == m->head.incarnation;
     aggregator_step(a, &e, &u);
     a->site[site].status.left = false;
-    answer->epoch = a->start.epoch;
+    answer->term = a->start.term;
     answer->instance = a->start.instance;
     answer->fragment_count = a->core.fragments;
     a->signs->announcement(a, &answer->announcement);

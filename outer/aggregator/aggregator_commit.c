@@ -227,7 +227,7 @@ static void manifest_fill(const struct aggregator *a, unsigned fragment, const s
         to->residual_ratio = e->residual_ratio;
     }
     charges_keep(a, fragment, m);
-    m->epoch = a->start.epoch;
+    m->term = a->start.term;
     m->instance = a->start.instance;
     m->unix_ms = a->env->ops->unix_ms(a->env);
 }

@@ -139,7 +139,7 @@ struct round_event aggregator_event(enum round_event_kind kind, unsigned site,
                                 .site = site,
                                 .incarnation = head->incarnation,
                                 .instance = head->instance,
-                                .epoch = head->epoch};
+                                .term = head->term};
 }
 
 void aggregator_heard(struct aggregator *a, unsigned site)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the aggregator signs (its epoch, its manifests) and what it checks: the identity of each
+/* What the aggregator signs (its term, its manifests) and what it checks: the identity of each
  * site, the headers of their contributions, and proofs that its own files are old
  * (docs/protocol.md 3.4, 6.1).
  */
@@ -221,7 +221,7 @@ static enum err header_kept(struct aggregator *a, const struct journal_record *r
     return holds ? ERR_OK : err_set(ERR_CORRUPT, "%s: no header that its site has signed", path);
 }
 
-/* ---- manifests and the epoch ---- */
+/* ---- manifests and the term ---- */
 
 static enum err manifest_sign(struct aggregator *a, struct manifest *m)
 {
@@ -234,7 +234,7 @@ static enum err manifest_sign(struct aggregator *a, struct manifest *m)
 static enum err announcement_make(struct aggregator *a)
 {
     struct signed_announcement s = {
-        .aggregator = a->o->place.index, .epoch = a->start.epoch, .instance = a->start.instance};
+        .aggregator = a->o->place.index, .term = a->start.term, .instance = a->start.instance};
     snprintf(s.run, sizeof s.run, "%s", a->o->run);
     return signed_announcement_make(a->o->signer, &s, &identity_of(a)->announcement);
 }
@@ -269,14 +269,14 @@ static bool round_proved(struct aggregator *a, const struct wire_hello *m, unsig
            (shown && signed_proof_holds(s, &shown->key, a->o->run, fragment, state));
 }
 
-/* The epoch of our own manifest of this round. False: it is not here. */
-static bool manifest_epoch(struct aggregator *a, unsigned fragment,
-                           const struct wire_fragment_state *state, uint64_t *epoch)
+/* The term of our own manifest of this round. False: it is not here. */
+static bool manifest_term(struct aggregator *a, unsigned fragment,
+                          const struct wire_fragment_state *state, uint64_t *term)
 {
     struct manifest ours;
     bool there = state->round > 0 &&
                  outer_state_manifest(a->replica, fragment, state->round - 1, &ours) == ERR_OK;
-    *epoch = there ? ours.epoch : 0;
+    *term = there ? ours.term : 0;
     return there;
 }
 
@@ -289,20 +289,20 @@ static void hello_proofs(struct aggregator *a, const struct wire_hello *m, struc
     bool read = m->announcement.size_bytes &&
                 signed_announcement_read(&shown, &m->announcement) == ERR_OK &&
                 shown.aggregator == a->o->place.index;
-    bool later = read && (shown.epoch > a->start.epoch ||
-                          (shown.epoch == a->start.epoch && shown.instance != a->start.instance));
+    bool later = read && (shown.term > a->start.term ||
+                          (shown.term == a->start.term && shown.instance != a->start.instance));
     const struct digest *ours = state->round < f->round && e->kept ? &e->our_parent : &f->parent;
     bool claims = m->has_state && (state->round >= f->round || e->kept) &&
                   !digest_equal(&state->manifest, ours);
-    uint64_t epoch;
+    uint64_t term;
     if (!later && !claims) /* nearly always: no certificate is verified */
         return;
     bool holds = read && signed_announcement_check(a->o->signer, &shown, a->o->run, &by) == ERR_OK;
-    e->proves_epoch = later && holds;
+    e->proves_term = later && holds;
     e->proves_round = claims && round_proved(a, m, e->fragment, holds ? &by : NULL);
-    bool both = e->proves_round && manifest_epoch(a, e->fragment, state, &epoch);
-    e->proves_later = both && state->proof.epoch >= epoch;
-    e->proves_older = both && state->proof.epoch < epoch;
+    bool both = e->proves_round && manifest_term(a, e->fragment, state, &term);
+    e->proves_later = both && state->proof.term >= term;
+    e->proves_older = both && state->proof.term < term;
     err_clear();
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The aggregator's own small files, written from memory: the rewritten journal, the epoch, and the
+/* The aggregator's own small files, written from memory: the rewritten journal, the term, and the
  * statement about the journal of a process that ends in order. */
 #include <string.h>
 #include "outer/aggregator/aggregator_signs.h"
@@ -12,7 +12,7 @@ enum err aggregator_journal_again(struct aggregator *a)
                          aggregator_organs_records(a, NULL);
     struct journal_record *keep = arena_array(&scratch, room, sizeof *keep);
     if (keep)
-        keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = a->start.epoch};
+        keep[n++] = (struct journal_record){.kind = JOURNAL_TERM, .round = a->start.term};
     if (keep)
         n += aggregator_organs_records(a, keep + n);
     for (unsigned s = 0; keep && s < a->members.count; s++)
@@ -54,40 +54,40 @@ enum err aggregator_journal_again(struct aggregator *a)
     return e;
 }
 
-struct epoch { /* the file */
+struct term { /* the file `epoch`, whose name is from before the word changed */
     uint64_t number, instance;
 };
 
-static void epoch_fields(struct record_cursor *c, void *self)
+static void term_fields(struct record_cursor *c, void *self)
 {
-    struct epoch *e = self;
-    record_u64(c, &e->number);
-    record_u64(c, &e->instance);
+    struct term *t = self;
+    record_u64(c, &t->number);
+    record_u64(c, &t->instance);
 }
 
-static enum err epoch_write(struct env *w, struct epoch e)
+static enum err term_write(struct env *w, struct term t)
 {
-    struct record_form form = {"epoch", epoch_fields, &e};
-    return store_write(w, AGGREGATOR_EPOCH, &form, NULL, 0);
+    struct record_form form = {"epoch", term_fields, &t};
+    return store_write(w, AGGREGATOR_TERM, &form, NULL, 0);
 }
 
-enum err aggregator_epoch_write(struct env *w, uint64_t epoch)
+enum err aggregator_term_write(struct env *w, uint64_t term)
 {
-    return epoch_write(w, (struct epoch){.number = epoch});
+    return term_write(w, (struct term){.number = term});
 }
 
-enum err aggregator_epoch_again(struct aggregator *a)
+enum err aggregator_term_again(struct aggregator *a)
 {
-    return epoch_write(a->env, (struct epoch){a->start.epoch, a->start.instance});
+    return term_write(a->env, (struct term){a->start.term, a->start.instance});
 }
 
-enum err aggregator_epoch_read(struct aggregator *a, uint64_t *number)
+enum err aggregator_term_read(struct aggregator *a, uint64_t *number)
 {
     struct arena scratch = arena_make(0);
-    struct epoch found = {0};
-    struct record_form form = {"epoch", epoch_fields, &found};
+    struct term found = {0};
+    struct record_form form = {"epoch", term_fields, &found};
     struct record r;
-    enum err e = store_read(a->env, AGGREGATOR_EPOCH, &form, 0, &r, &scratch);
+    enum err e = store_read(a->env, AGGREGATOR_TERM, &form, 0, &r, &scratch);
     arena_free(&scratch);
     *number = found.number;
     return e;
@@ -97,8 +97,8 @@ enum err aggregator_file_again(struct aggregator *a, const char *path)
 {
     if (strcmp(path, AGGREGATOR_JOURNAL) == 0)
         return aggregator_journal_again(a);
-    if (strcmp(path, AGGREGATOR_EPOCH) == 0)
-        return aggregator_epoch_again(a);
+    if (strcmp(path, AGGREGATOR_TERM) == 0)
+        return aggregator_term_again(a);
     if (strcmp(path, AGGREGATOR_IDENTITIES) == 0)
         return a->signs->again(a);
     return store_begin_again(a->env);

@@ -128,7 +128,7 @@ static enum err seal_make(struct aggregator *a, unsigned fragment)
         if (set_has(&a->fragment[fragment].seal_set, i))
             answer = seal_aggregator_accept(s, i, &f->entries[i].payload);
     if (answer == SEAL_ok)
-        answer = seal_aggregator_seal(s, &c, a->o->signer, a->start.epoch);
+        answer = seal_aggregator_seal(s, &c, a->o->signer, a->start.term);
     if (answer == SEAL_ok)
         return ERR_OK;
     seal_aggregator_close(s);

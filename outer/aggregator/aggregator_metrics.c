@@ -123,8 +123,8 @@ void aggregator_metrics_operate(struct aggregator *a, const char *peer,
             return;
         }
         if (!m->to)
-            aggregator_text_add(&t, "counted_s=%" PRIu64 " epoch=%" PRIu64 "\n",
-                                (aggregator_now(a) - a->start.opened_ms) / 1000, a->start.epoch);
+            aggregator_text_add(&t, "counted_s=%" PRIu64 " term=%" PRIu64 "\n",
+                                (aggregator_now(a) - a->start.opened_ms) / 1000, a->start.term);
         answer->offset = metrics_lines(a, (unsigned)m->to, &t);
     }
 }

@@ -39,8 +39,8 @@ static void operate_status(const struct aggregator *a, const struct wire_operate
                         m->fragment, f->round, aggregator_rounds(a, m->fragment), f->count,
                         missing);
     if (!m->fragment)
-        aggregator_text_add(&t, "epoch=%" PRIu64 " mode=%s sites=%u quorum=%u fragments=%u\n",
-                            a->start.epoch, a->o->strict ? "strict" : "quorum",
+        aggregator_text_add(&t, "term=%" PRIu64 " mode=%s sites=%u quorum=%u fragments=%u\n",
+                            a->start.term, a->o->strict ? "strict" : "quorum",
                             set_count(&a->members.roster.members), a->core.quorum,
                             a->core.fragments);
     for (int in = 1; !m->fragment && in >= 0; in--)

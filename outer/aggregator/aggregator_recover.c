@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A start: what the directory says of the rounds before it. Reads states, journal, epoch and spool,
+/* A start: what the directory says of the rounds before it. Reads states, journal, term and spool,
  * in the order of aggregator_recover, and continues from there (docs/protocol.md 3.5). */
 #include <inttypes.h>
 #include <stdio.h>
@@ -52,14 +52,14 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
 
 struct recovery { /* reading the journal */
     struct aggregator *a;
-    uint64_t epoch;            /* the highest there; 0: none */
+    uint64_t term;             /* the highest there; 0: none */
     struct journal_head ended; /* of the file `ended`; number 0: it does not say */
 };
 
 /* Of the records that this file reads; an organ reads the others. */
 enum {
     OWN_KINDS = 1u << JOURNAL_ACCEPT | 1u << JOURNAL_SEAL | 1u << JOURNAL_COMMIT |
-                1u << JOURNAL_QUARANTINE | 1u << JOURNAL_OPERATOR | 1u << JOURNAL_EPOCH
+                1u << JOURNAL_QUARANTINE | 1u << JOURNAL_OPERATOR | 1u << JOURNAL_TERM
 };
 
 static enum err recover_record(void *self, const struct journal_record *r)
@@ -68,8 +68,8 @@ static enum err recover_record(void *self, const struct journal_record *r)
     struct aggregator *a = v->a;
     if (!(OWN_KINDS & 1u << r->kind))
         return aggregator_organs_restore(a, r);
-    if (r->kind == JOURNAL_EPOCH) {
-        v->epoch = r->round > v->epoch ? r->round : v->epoch;
+    if (r->kind == JOURNAL_TERM) {
+        v->term = r->round > v->term ? r->round : v->term;
         return ERR_OK;
     }
     if (r->fragment >= a->core.fragments ||
@@ -99,8 +99,8 @@ static enum err recover_record(void *self, const struct journal_record *r)
     return ERR_OK;
 }
 
-/* The highest epoch of the manifests that made the present states. */
-static enum err epoch_of_manifests(const struct aggregator *a, uint64_t *epoch)
+/* The highest term of the manifests that made the present states. */
+static enum err term_of_manifests(const struct aggregator *a, uint64_t *term)
 {
     struct manifest m;
     for (unsigned i = 0; i < a->core.fragments; i++) {
@@ -109,44 +109,44 @@ static enum err epoch_of_manifests(const struct aggregator *a, uint64_t *epoch)
         enum err e = outer_state_manifest(a->replica, i, a->replica->state[i].round - 1, &m);
         if (e != ERR_OK && e != ERR_INPUT && e != ERR_CORRUPT)
             return e;
-        if (e == ERR_OK && m.epoch > *epoch)
-            *epoch = m.epoch;
+        if (e == ERR_OK && m.term > *term)
+            *term = m.term;
     }
     return ERR_OK;
 }
 
-/* The highest epoch on record; journalled: the journal's. Each start writes it there as well, so
- * that the file can be lost; not both, since an epoch may have passed without a commit. */
-static enum err epoch_find(struct aggregator *a, uint64_t journalled, uint64_t *epoch)
+/* The highest term on record; journalled: the journal's. Each start writes it there as well, so
+ * that the file can be lost; not both, since a term may have passed without a commit. */
+static enum err term_find(struct aggregator *a, uint64_t journalled, uint64_t *term)
 {
     uint64_t number;
     char quoted[512];
-    enum err e = aggregator_epoch_read(a, &number);
-    *epoch = journalled;
+    enum err e = aggregator_term_read(a, &number);
+    *term = journalled;
     if (e == ERR_OK)
-        *epoch = number > journalled ? number : journalled;
+        *term = number > journalled ? number : journalled;
     if (e == ERR_OK && number + 1 < journalled) /* one less: killed between the two */
-        log_event(LOG_WARN, "epoch_older",
-                  "file=%s/%s epoch=%" PRIu64 " journal=%" PRIu64
+        log_event(LOG_WARN, "term_older",
+                  "file=%s/%s term=%" PRIu64 " journal=%" PRIu64
                   " why=\"an older copy; the journal's is taken\"",
-                  a->env->root, AGGREGATOR_EPOCH, number, journalled);
+                  a->env->root, AGGREGATOR_TERM, number, journalled);
     else if (e != ERR_INPUT && e != ERR_CORRUPT)
         return e;
     if (e == ERR_OK || (e == ERR_INPUT && !a->start.begun))
         return ERR_OK;
     if (!journalled)
         return err_set(ERR_CORRUPT,
-                       "%s/%s and %s: both missing or damaged; sites would refuse an epoch that "
+                       "%s/%s and %s: both missing or damaged; sites would refuse a term that "
                        "they have seen. Restore one of the files; see runbook",
-                       a->env->root, AGGREGATOR_EPOCH, AGGREGATOR_JOURNAL);
-    log_event(LOG_WARN, "epoch_lost", "journal=%" PRIu64 " why=%s", journalled,
+                       a->env->root, AGGREGATOR_TERM, AGGREGATOR_JOURNAL);
+    log_event(LOG_WARN, "term_lost", "journal=%" PRIu64 " why=%s", journalled,
               log_quote(quoted, sizeof quoted, err_message()));
-    return epoch_of_manifests(a, epoch);
+    return term_of_manifests(a, term);
 }
 
 /* The journal's own chain does not show that its newest records are gone: what else tells of them.
  * Contributions are sent again, and commits are in the states; acts of an operator are lost. */
-static void journal_age(struct aggregator *a, const struct recovery *v, uint64_t epoch)
+static void journal_age(struct aggregator *a, const struct recovery *v, uint64_t term)
 {
     char why[160] = "";
     const struct journal *j = &a->journal;
@@ -156,10 +156,10 @@ static void journal_age(struct aggregator *a, const struct recovery *v, uint64_t
                  v->ended.number - 1);
     else if (counted && (v->ended.number < j->sequence || !digest_equal(&v->ended.last, &j->last)))
         snprintf(why, sizeof why, "not the journal that the process before has left");
-    else if (epoch > v->epoch)
+    else if (term > v->term)
         snprintf(why, sizeof why,
-                 "it ends in epoch %" PRIu64 ", and the last start was epoch %" PRIu64, v->epoch,
-                 epoch);
+                 "it ends in term %" PRIu64 ", and the last start was term %" PRIu64, v->term,
+                 term);
     for (unsigned i = 0; !*why && i < a->core.fragments; i++)
         if (aggregator_serves(a, i) && a->core.f[i].round > a->fragment[i].committed + 1)
             snprintf(why, sizeof why,
@@ -174,19 +174,19 @@ static void journal_age(struct aggregator *a, const struct recovery *v, uint64_t
                   a->env->root, AGGREGATOR_JOURNAL, why);
 }
 
-/* Each start is an epoch of its own: the highest on record + 1 and a random instance, durable
+/* Each start is a term of its own: the highest on record + 1 and a random instance, durable
  * before the first answer. */
-static enum err recover_epoch(struct aggregator *a, const struct recovery *v)
+static enum err recover_term(struct aggregator *a, const struct recovery *v)
 {
     uint64_t before;
-    TRY(epoch_find(a, v->epoch, &before));
+    TRY(term_find(a, v->term, &before));
     journal_age(a, v, before);
-    a->start.epoch = before + (before == 0 || !MUTANT(EPOCH_KEPT));
-    round_epoch(&a->core, a->start.epoch);
+    a->start.term = before + (before == 0 || !MUTANT(TERM_KEPT));
+    round_term(&a->core, a->start.term);
     a->env->ops->random(a->env, &a->start.instance, sizeof a->start.instance);
-    struct journal_record r = {.kind = JOURNAL_EPOCH, .round = a->start.epoch};
+    struct journal_record r = {.kind = JOURNAL_TERM, .round = a->start.term};
     TRY(a->start.journal_lost ? aggregator_journal_again(a) : journal_append(&a->journal, &r));
-    return aggregator_epoch_again(a);
+    return aggregator_term_again(a);
 }
 
 /* A crash between the commit point and its record. */
@@ -263,7 +263,7 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
                                     .straggler_ms = a->o->straggler_ms,
                                     .grace = a->o->grace,
                                     .masks = a->o->masks,
-                                    .epoch = a->start.epoch};
+                                    .term = a->start.term};
     float theta_rms;
     TRY(round_init(&a->core, &o, perm));
     for (unsigned i = 0; i < a->core.fragments; i++) {
@@ -285,14 +285,14 @@ static enum err recover_core(struct aggregator *a, struct arena *perm)
 
 /* A lost journal costs no round: commits are in the states, and a site keeps its accepted
  * contributions until their commit, and sends them again. The contents of the manifests are written
- * at once, with the epoch: a journal without one is of a start that ended before that, and counts
+ * at once, with the term: a journal without one is of a start that ended before that, and counts
  * as lost. */
 static enum err recover_journal(struct aggregator *a, struct recovery *v)
 {
     TRY(journal_open(&a->journal, a->env, AGGREGATOR_JOURNAL, recover_record, v));
     if (a->journal.cut_bytes)
         log_event(LOG_WARN, "journal_cut", "bytes=%" PRIu64, a->journal.cut_bytes);
-    bool part = a->journal.found && !v->epoch && !MUTANT(JOURNAL_PART);
+    bool part = a->journal.found && !v->term && !MUTANT(JOURNAL_PART);
     a->start.journal_lost = a->start.begun && (part || !a->journal.found);
     if (a->start.journal_lost)
         log_event(LOG_WARN, "journal_lost",
@@ -328,7 +328,7 @@ enum err aggregator_recover(struct aggregator *a, struct arena *perm)
     TRY(aggregator_organs_recovered(a));
     if (a->start.journal_lost)
         TRY(recover_lost(a));
-    TRY(recover_epoch(a, &v));
+    TRY(recover_term(a, &v));
     TRY(recover_commits(a));
     TRY(aggregator_finished_read(a));
     aggregator_organs_begin(a);

@@ -75,7 +75,7 @@ REPAIR(memory_mend, REPAIR_MEMORY)
 
 static const struct scrub_row rows[] = {
     {AGGREGATOR_JOURNAL, SCRUB_JOURNAL, memory_mend, "keep this process running; see its disk"},
-    {AGGREGATOR_EPOCH, SCRUB_RECORD, memory_mend, "keep this process running; see its disk"},
+    {AGGREGATOR_TERM, SCRUB_RECORD, memory_mend, "keep this process running; see its disk"},
     {AGGREGATOR_IDENTITIES, SCRUB_RECORD, memory_mend, "keep this process running; see its disk"},
     {"begun", SCRUB_RECORD, memory_mend, "keep this process running; see its disk"},
     {"frag/#/CURRENT", SCRUB_RECORD, current_mend, "keep this process running; see its disk"},

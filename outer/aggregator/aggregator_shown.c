@@ -70,7 +70,7 @@ void aggregator_show(struct aggregator *a)
         s->round[i] = a->core.f[i].round;
         s->rounds[i] = aggregator_rounds(a, i);
     }
-    s->epoch = a->start.epoch;
+    s->term = a->start.term;
     s->payload_up = aggregator_spool_bytes(a);
     s->payload_down = aggregator_fetch_bytes(a);
     s->done = aggregator_all_done(a);

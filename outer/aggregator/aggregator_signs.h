@@ -19,7 +19,7 @@ struct aggregator_signs {
                      struct wire_hello_answer *answer);
     /* What of a hello about `e->fragment` is proved, into the event. */
     void (*proofs)(struct aggregator *a, const struct wire_hello *m, struct round_event *e);
-    /* Of the epoch, signed; an error halts. */
+    /* Of the term, signed; an error halts. */
     void (*announcement)(struct aggregator *a, struct wire_announcement *out);
     /* False: it is not signed with the site's pinned key. */
     bool (*header_signed)(const struct aggregator *a, unsigned site,

@@ -49,7 +49,7 @@
 #include "outer/store/store.h"
 
 #define AGGREGATOR_JOURNAL    "journal"
-#define AGGREGATOR_EPOCH      "epoch" /* number and instance of the last start */
+#define AGGREGATOR_TERM       "epoch" /* number and instance of the last start */
 #define AGGREGATOR_RESERVE    "reserve"
 #define AGGREGATOR_FINISHED   "finished" /* names of sites that have the last state, one per line */
 #define AGGREGATOR_ENDED      "ended"    /* the last process closed it; gone while one runs */
@@ -91,7 +91,7 @@ struct aggregator_members {       /* which sites rounds have; aggregator_members
 struct aggregator_start { /* of this process */
     bool begun;           /* the directory had begun: a missing file is damage */
     bool journal_lost;
-    uint64_t epoch, instance, opened_ms;
+    uint64_t term, instance, opened_ms;
     struct digest config; /* identity_digest of the pinned keys */
 };
 struct aggregator_state { /* aggregator_core.c writes it */
@@ -175,20 +175,20 @@ struct journal_head { /* where a process that ended in order has left the journa
     uint64_t number;  /* of the next record */
     struct digest last;
 };
-/* Rewrites it from memory with the records that a restart needs: the epoch, the sites in
+/* Rewrites it from memory with the records that a restart needs: the term, the sites in
  * quarantine, the last commit of each fragment, the accepts of the rounds in flight. */
 enum err aggregator_journal_again(struct aggregator *a) MUST;
-enum err aggregator_epoch_again(struct aggregator *a) MUST;
+enum err aggregator_term_again(struct aggregator *a) MUST;
 /* The number in the file; ERR_INPUT: there is none. */
-enum err aggregator_epoch_read(struct aggregator *a, uint64_t *number) MUST;
-/* Journal, epoch, identities or `begun`, rewritten from memory. */
+enum err aggregator_term_read(struct aggregator *a, uint64_t *number) MUST;
+/* Journal, term, identities or `begun`, rewritten from memory. */
 enum err aggregator_file_again(struct aggregator *a, const char *path) MUST;
 enum err aggregator_ended_write(struct aggregator *a) MUST;
 /* Empty, of a former program, or damaged: it says nothing of the journal. */
 enum err aggregator_ended_read(struct aggregator *a, struct journal_head *h) MUST;
 
 /* ---- aggregator_recover.c ---- */
-/* Makes the core, reads what the process before left, and begins an epoch. */
+/* Makes the core, reads what the process before left, and begins a term. */
 enum err aggregator_recover(struct aggregator *a, struct arena *perm) MUST;
 
 /* ---- aggregator_missing.c ---- */

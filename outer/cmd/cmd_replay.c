@@ -129,7 +129,7 @@ static void print_result(const struct replay_cmd *c, const struct replay_result 
                    : " (keys are in the run directories of sites, not in archives alone)");
     if (!c->o.several && r->keys_unknown)
         printf("signature not checked: key unknown: %" PRIu64 " manifests; the given sites do not "
-               "have every key since the epochs of these: give the run directories of other sites, "
+               "have every key since the terms of these: give the run directories of other sites, "
                "too\n",
                r->keys_unknown);
     if (r->whole && !c->o.several) {

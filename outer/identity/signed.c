@@ -31,7 +31,7 @@ static size_t header_bytes(const struct wire_contribution *m, uint8_t out[SIGNED
     text_put(&w, m->head.site);
     digest_put(&w, &m->head.config);
     bytes_put_u32(&w, m->head.roster_version);
-    bytes_put_u64(&w, m->head.epoch);
+    bytes_put_u64(&w, m->head.term);
     bytes_put_u64(&w, m->head.incarnation);
     bytes_put_u64(&w, m->head.instance);
     bytes_put_u32(&w, m->head.aggregator);
@@ -101,7 +101,7 @@ enum err signed_header_read(struct wire_contribution *m, const uint8_t *data, si
     text_get(&r, m->head.site, sizeof m->head.site);
     digest_get(&r, &m->head.config);
     m->head.roster_version = bytes_get_u32(&r);
-    m->head.epoch = bytes_get_u64(&r);
+    m->head.term = bytes_get_u64(&r);
     m->head.incarnation = bytes_get_u64(&r);
     m->head.instance = bytes_get_u64(&r);
     m->head.aggregator = bytes_get_u32(&r);
@@ -129,7 +129,7 @@ struct manifest_facts { /* that are signed */
     uint32_t fragment;
     uint64_t round;
     struct digest body;
-    uint64_t epoch, instance, unix_ms;
+    uint64_t term, instance, unix_ms;
 };
 
 static size_t manifest_bytes(const struct manifest_facts *f, uint8_t out[MANIFEST_MAX])
@@ -140,7 +140,7 @@ static size_t manifest_bytes(const struct manifest_facts *f, uint8_t out[MANIFES
     bytes_put_u32(&w, f->fragment);
     bytes_put_u64(&w, f->round);
     digest_put(&w, &f->body);
-    bytes_put_u64(&w, f->epoch);
+    bytes_put_u64(&w, f->term);
     bytes_put_u64(&w, f->instance);
     bytes_put_u64(&w, f->unix_ms);
     ASSERT(!w.bad);
@@ -149,8 +149,8 @@ static size_t manifest_bytes(const struct manifest_facts *f, uint8_t out[MANIFES
 
 static struct manifest_facts facts_of(const struct manifest *m)
 {
-    return (struct manifest_facts){m->run,   m->fragment, m->round,  manifest_digest(m),
-                                   m->epoch, m->instance, m->unix_ms};
+    return (struct manifest_facts){m->run,  m->fragment, m->round,  manifest_digest(m),
+                                   m->term, m->instance, m->unix_ms};
 }
 
 enum err signed_manifest_sign(struct signer *s, struct manifest *m)
@@ -171,7 +171,7 @@ bool signed_manifest_holds(struct signer *s, const struct signer_key *key, const
 
 struct wire_proof signed_manifest_proof(const struct manifest *m)
 {
-    struct wire_proof p = {true, m->epoch, m->instance, m->unix_ms, {0}};
+    struct wire_proof p = {true, m->term, m->instance, m->unix_ms, {0}};
     memcpy(p.signature, m->signature, sizeof p.signature);
     return p;
 }
@@ -183,20 +183,20 @@ bool signed_proof_holds(struct signer *s, const struct signer_key *key, const ch
     const struct wire_proof *p = &state->proof;
     if (!p->there || state->round == 0)
         return false;
-    struct manifest_facts f = {run,      fragment,    state->round - 1, state->manifest,
-                               p->epoch, p->instance, p->unix_ms};
+    struct manifest_facts f = {run,     fragment,    state->round - 1, state->manifest,
+                               p->term, p->instance, p->unix_ms};
     size_t n = manifest_bytes(&f, bytes);
     return s->ops->verify(s, key, bytes, n, p->signature);
 }
 
-/* ---- announcement of an epoch ---- */
+/* ---- announcement of a term ---- */
 
 static void announcement_put(struct bytes_writer *w, const struct signed_announcement *a)
 {
     bytes_put(w, "atollSE1", MAGIC_BYTES);
     text_put(w, a->run);
     bytes_put_u32(w, a->aggregator);
-    bytes_put_u64(w, a->epoch);
+    bytes_put_u64(w, a->term);
     bytes_put_u64(w, a->instance);
 }
 
@@ -219,20 +219,19 @@ enum err signed_announcement_read(struct signed_announcement *a, const struct wi
 {
     char magic[MAGIC_BYTES];
     struct bytes_reader r = bytes_reader(in->bytes, in->size_bytes);
-    *a = (struct signed_announcement){.epoch = 0};
+    *a = (struct signed_announcement){.term = 0};
     bytes_get(&r, magic, sizeof magic);
     r.bad |= memcmp(magic, "atollSE1", sizeof magic) != 0;
     text_get(&r, a->run, sizeof a->run);
     a->aggregator = bytes_get_u32(&r);
-    a->epoch = bytes_get_u64(&r);
+    a->term = bytes_get_u64(&r);
     a->instance = bytes_get_u64(&r);
     a->certificate_bytes = bytes_get_u16(&r);
     r.bad |= a->certificate_bytes > sizeof a->certificate;
     if (!r.bad)
         bytes_get(&r, a->certificate, a->certificate_bytes);
     bytes_get(&r, a->signature, sizeof a->signature);
-    return bytes_done(&r) ? ERR_OK
-                          : err_set(ERR_PROTO, "the announcement of an epoch is malformed");
+    return bytes_done(&r) ? ERR_OK : err_set(ERR_PROTO, "the announcement of a term is malformed");
 }
 
 enum err signed_announcement_check(struct signer *s, const struct signed_announcement *a,
@@ -249,6 +248,6 @@ enum err signed_announcement_check(struct signer *s, const struct signed_announc
         return err_set(ERR_DENIED, "the announcement is of run %s", a->run);
     return s->ops->verify(s, &by->key, bytes, bytes_size(&w), a->signature)
                ? ERR_OK
-               : err_set(ERR_DENIED, "the signature of epoch %llu does not hold",
-                         (unsigned long long)a->epoch);
+               : err_set(ERR_DENIED, "the signature of term %llu does not hold",
+                         (unsigned long long)a->term);
 }

@@ -4,14 +4,14 @@
 /* What is signed, as canonical bytes (docs/protocol.md 6.1): little-endian, fields in this order,
  * a text as u16 length and its bytes.
  *
- *   header        "atollSH1", run, site, config[32], u32 roster version, u64 epoch,
+ *   header        "atollSH1", run, site, config[32], u32 roster version, u64 term,
  *                 u64 incarnation, u64 instance, u32 aggregator, u32 fragment, u64 round,
  *                 u32 codec, u64 payload bytes, payload[32], parent[32], grid[32], f32 weight,
  *                 u64 data cursor, u64 max local steps offline, u8 residual ratio;
  *                 "atollSH2" with u64 charged steps behind it, where that is not 0
- *   manifest      "atollSM1", run, u32 fragment, u64 round, digest of the body[32], u64 epoch,
+ *   manifest      "atollSM1", run, u32 fragment, u64 round, digest of the body[32], u64 term,
  *                 u64 instance, u64 unix_ms
- *   announcement  "atollSE1", run, u32 aggregator, u64 epoch, u64 instance; it travels with the
+ *   announcement  "atollSE1", run, u32 aggregator, u64 term, u64 instance; it travels with the
  *                 u16 length and the bytes of the aggregator's certificate and the signature behind
  *
  * Pure but for the signer that is passed in.
@@ -40,10 +40,10 @@ struct wire_proof signed_manifest_proof(const struct manifest *m);
 bool signed_proof_holds(struct signer *s, const struct signer_key *key, const char *run,
                         uint32_t fragment, const struct wire_fragment_state *state);
 
-struct signed_announcement { /* of an epoch */
+struct signed_announcement { /* of a term */
     char run[WIRE_NAME_MAX];
     uint32_t aggregator;
-    uint64_t epoch, instance;
+    uint64_t term, instance;
     uint8_t certificate[SIGNER_CERTIFICATE_MAX];
     size_t certificate_bytes;
     uint8_t signature[SIGNER_BYTES];

@@ -83,7 +83,7 @@ size_t seal_write(const struct seal_context *c, const struct seal *s, uint8_t ou
 {
     struct bytes_writer w = bytes_writer(out, SEAL_BYTES_MAX);
     context_write(&w, c);
-    bytes_put_u64(&w, s->epoch);
+    bytes_put_u64(&w, s->term);
     bytes_put_u32(&w, s->of.fragment);
     bytes_put_u64(&w, s->of.round);
     bytes_put_u32(&w, s->of.attempt);
@@ -102,14 +102,14 @@ enum seal_answer seal_read(const struct seal_context *c, struct seal *s, const u
     uint8_t wanted[8 + 2 + KEYS_RUN_MAX + 32 + 4 + 4];
     struct bytes_writer w = bytes_writer(wanted, sizeof wanted);
     struct bytes_reader r = bytes_reader(data, n);
-    *s = (struct seal){.epoch = 0};
+    *s = (struct seal){.term = 0};
     context_write(&w, c);
     const uint8_t *context = bytes_view(&r, bytes_size(&w));
     if (!context || memcmp(context, wanted, 8) != 0)
         return SEAL_malformed;
     if (memcmp(context, wanted, bytes_size(&w)) != 0)
         return SEAL_other_run;
-    s->epoch = bytes_get_u64(&r);
+    s->term = bytes_get_u64(&r);
     s->of.fragment = bytes_get_u32(&r);
     s->of.round = bytes_get_u64(&r);
     s->of.attempt = bytes_get_u32(&r);

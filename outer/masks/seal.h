@@ -8,7 +8,7 @@
  *
  * Little-endian; a text is u16 length and its bytes; a set is ceil(sites / 8) bytes, site i being
  * bit i % 8 of byte i / 8.
- *   seal        "atollSQ1", run, configuration[32], u32 roster version, u32 sites, u64 epoch,
+ *   seal        "atollSQ1", run, configuration[32], u32 roster version, u32 sites, u64 term,
  *               u32 F, u64 t, u32 attempt, U, S, payload digest[32] of each site of S
  *               The aggregator signs these bytes. The seal's digest is their SHA-256.
  *   signature   u32 site, seal digest[32], signature[64] by the site's identity of
@@ -74,7 +74,7 @@ struct seal_context {
     unsigned colluding;                /* c: sites that may work together with the aggregator */
     bool two_sites;                    /* allow n = 2, which hides nothing */
     const struct signer_key *identity; /* [sites], pinned */
-    struct signer_key aggregator;      /* of the epoch */
+    struct signer_key aggregator;      /* of the term */
 };
 
 /* ERR_CONFIG: n < 2, c > n - 2, or n = 2 without two_sites. */
@@ -87,7 +87,7 @@ struct seal_announce {
 };
 struct seal {
     struct seal_announce of;
-    uint64_t epoch; /* in which it was made; a restart does not change it */
+    uint64_t term; /* in which it was made; a restart does not change it */
     struct set s;
     struct digest payload[SET_MAX]; /* of the sites of S; the others zero */
 };

@@ -66,14 +66,14 @@ static enum seal_answer answers_open(struct seal_aggregator *r)
 }
 
 enum seal_answer seal_aggregator_seal(struct seal_aggregator *r, const struct seal_context *c,
-                                      struct signer *signer, uint64_t epoch)
+                                      struct signer *signer, uint64_t term)
 {
     if (r->stage != SEAL_ANNOUNCED)
         return r->stage == SEAL_ABORTED ? SEAL_seal_after_abort : SEAL_seal_second;
     if (set_count(&r->accepted) < round_threshold(set_count(&c->members), c->colluding))
         return SEAL_seal_set_too_small;
     r->seal.of = r->of;
-    r->seal.epoch = epoch;
+    r->seal.term = term;
     r->seal.s = r->accepted;
     free(r->bytes);
     r->bytes = malloc(SEAL_BYTES_MAX);

@@ -39,7 +39,7 @@ enum seal_answer seal_aggregator_accept(struct seal_aggregator *r, unsigned site
                                         const struct digest *payload) MUST;
 /* S = all accepted so far. seal_set_too_small: fewer than the threshold. */
 enum seal_answer seal_aggregator_seal(struct seal_aggregator *r, const struct seal_context *c,
-                                      struct signer *signer, uint64_t epoch) MUST;
+                                      struct signer *signer, uint64_t term) MUST;
 /* From the journal, in place of announce, accept and seal. */
 enum seal_answer seal_aggregator_restore(struct seal_aggregator *r, const struct seal_context *c,
                                          const uint8_t *bytes, size_t n,

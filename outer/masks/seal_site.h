@@ -3,7 +3,7 @@
 #define SEAL_SITE_H
 /* A site's decisions in secure aggregation (docs/privacy-methods.md): which announced set it masks
  * with, which seal it signs, what it reveals. One seal signed and one answer for each (fragment,
- * round), for ever, over all attempts and epochs; after an abort nothing. Pure but for signer and
+ * round), for ever, over all attempts and terms; after an abort nothing. Pure but for signer and
  * keys; no clock, no files. A round is remembered until it is final; what is older is refused. Of
  * more than SEAL_ROUNDS_MAX rounds that are not final the oldest is forgotten, if it was aborted.
  *
@@ -13,7 +13,7 @@
  *   seal_site_announced, seal_site_terms, mask_apply, seal_site_contribute -> store, with the
  *   payload in the outbox -> send; seal_site_sign -> store -> send; seal_site_reveal -> store ->
  *   send; seal_site_final, keys_final -> store.
- * The caller checks session and epoch of messages, and that the round is its current one.
+ * The caller checks session and term of messages, and that the round is its current one.
  */
 #include "outer/masks/seal_kept.h"
 

@@ -221,7 +221,7 @@ static void get_body(struct bytes_reader *r, struct manifest *m)
 
 static void put_envelope(struct bytes_writer *w, const struct manifest *m)
 {
-    bytes_put_u64(w, m->epoch);
+    bytes_put_u64(w, m->term);
     bytes_put_u64(w, m->instance);
     bytes_put_u64(w, m->unix_ms);
     bytes_put(w, m->signature, sizeof m->signature);
@@ -229,7 +229,7 @@ static void put_envelope(struct bytes_writer *w, const struct manifest *m)
 
 static void get_envelope(struct bytes_reader *r, struct manifest *m)
 {
-    m->epoch = bytes_get_u64(r);
+    m->term = bytes_get_u64(r);
     m->instance = bytes_get_u64(r);
     m->unix_ms = bytes_get_u64(r);
     bytes_get(r, m->signature, sizeof m->signature);

@@ -3,7 +3,7 @@
 #define MANIFEST_H
 /* The record that commits a round. The body is canonical bytes, digested and chained by `parent`;
  * in strict mode it is a pure function of the contributions, so a round committed again has the
- * same digest. The envelope (epoch, instance, time, later the signature) is sent with it, outside
+ * same digest. The envelope (term, instance, time, later the signature) is sent with it, outside
  * the digest. At most MANIFEST_BYTES_MAX: MANIFEST_ENTRY_BYTES for each site, the names of the
  * sites that an operator has added, the amendments, and less than 2 KiB.
  *
@@ -82,7 +82,7 @@ struct manifest {
     uint32_t initial, added; /* the same: sites that the run began with (outer.sites), and sites
                                 that came later, whose index is initial + k */
     /* envelope */
-    uint64_t epoch, instance, unix_ms;
+    uint64_t term, instance, unix_ms;
     uint8_t signature[64]; /* place of the aggregator's signature; zero until identities sign */
     /* Made so far, pending ones too. [site_count], [added]; the last members, so that clearing the
      * others leaves them out. */

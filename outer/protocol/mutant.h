@@ -9,9 +9,9 @@
     X(RECEIPT_UNRECORDED, "receipt before the journal has the contribution")                       \
     X(RECEIPT_UNSYNCED, "receipt while the payload is not under its final, durable name")          \
     X(ADDED_TWICE, "a contribution is in the sum twice")                                           \
-    X(COUNTED_UNHEARD, "a journalled contribution counts without hello in the new epoch")          \
+    X(COUNTED_UNHEARD, "a journalled contribution counts without hello in the new term")           \
     X(MAJORITY_OF_LIVE, "majority of the sites that are bound, not of the configured ones")        \
-    X(EPOCH_KEPT, "the aggregator starts again under its old epoch")                               \
+    X(TERM_KEPT, "the aggregator starts again under its old term")                                 \
     X(SENT_UNSTORED, "a contribution is sent before it is stored")                                 \
     X(RECOMPUTED, "a contribution is recomputed after a restart instead of sent again")            \
     X(RESIDUAL_LOST, "a contribution that is not included does not return to the residual")        \
@@ -64,7 +64,7 @@
     X(REMOVED_KEPT, "what a removed site has stored comes back into its residual")                 \
     X(REMOVED_UNHEARD, "a process that was removed and added again continues")                     \
     X(WITHDRAWN_LOST, "what a site trained after a round that it gave up is lost")                 \
-    X(INSTANCE_BELIEVED, "a site takes any aggregator of a known epoch for the one it knows")      \
+    X(INSTANCE_BELIEVED, "a site takes any aggregator of a known term for the one it knows")       \
     X(MANIFEST_UNCHAINED, "a site adopts a manifest whose parent is not its own state's")          \
     X(ROSTER_AT_ONCE, "a change of the roster is in force for the round in flight")                \
     X(ROSTER_UNRECORDED, "a change of the roster is answered before the journal has it")           \

@@ -73,7 +73,7 @@ enum err round_init(struct round *r, const struct round_options *o, struct arena
         set_put(&r->members, i, true);
     r->straggler_ms = o->straggler_ms;
     r->grace = o->grace;
-    r->epoch = o->epoch;
+    r->term = o->term;
     TRY_ALLOC(r->s = arena_array(perm, r->room, sizeof *r->s));
     for (unsigned i = 0; i < fragments; i++) {
         struct round_fragment *f = &r->f[i];
@@ -122,9 +122,9 @@ void round_roster(struct round *r, unsigned site, bool in, const uint64_t *first
     }
 }
 
-void round_epoch(struct round *r, uint64_t epoch)
+void round_term(struct round *r, uint64_t term)
 {
-    r->epoch = epoch;
+    r->term = term;
 }
 
 void round_pace(struct round *r, uint64_t straggler_ms, double overlap)
@@ -187,9 +187,9 @@ static void update_halt(struct round_update *u, const char *text)
 static bool step_process(const struct round *r, const struct round_event *e, struct round_update *u)
 {
     const struct round_site *s = &r->s[e->site];
-    if (e->epoch > r->epoch)
+    if (e->term > r->term)
         update_alarm(u, ROUND_CONFLICT,
-                     "the site has seen a later epoch than this aggregator's: started from "
+                     "the site has seen a later term than this aggregator's: started from "
                      "an older copy of its directory?");
     else if (s->known && e->incarnation < s->incarnation)
         update_answer(u, ROUND_SUPERSEDED, "a newer process of this site is bound");
@@ -201,14 +201,14 @@ static bool step_process(const struct round *r, const struct round_event *e, str
     return false;
 }
 
-/* The same for all that is no hello: only the bound process of this epoch is served. */
+/* The same for all that is no hello: only the bound process of this term is served. */
 static bool step_bound(const struct round *r, const struct round_event *e, struct round_update *u)
 {
     const struct round_site *s = &r->s[e->site];
-    if (e->epoch < r->epoch)
+    if (e->term < r->term)
         update_answer(u, ROUND_REBIND, "the aggregator has started anew: say hello");
-    else if (e->epoch > r->epoch) /* a hello has the place for it */
-        update_alarm(u, ROUND_REBIND, "the site has seen a later epoch: say hello, and show it");
+    else if (e->term > r->term) /* a hello has the place for it */
+        update_alarm(u, ROUND_REBIND, "the site has seen a later term: say hello, and show it");
     else if (!step_process(r, e, u))
         return false;
     else if (!s->bound || e->incarnation > s->incarnation)
@@ -263,9 +263,9 @@ static void step_standing(struct round *r, const struct round_event *e, const st
 static void step_hello(struct round *r, const struct round_event *e, struct round_update *u)
 {
     struct round_fragment *f = &r->f[e->fragment];
-    if (e->proves_epoch) {
+    if (e->proves_term) {
         update_halt(u,
-                    "another process of this aggregator has begun a later epoch, as a site proves: "
+                    "another process of this aggregator has begun a later term, as a site proves: "
                     "this one works on a copy of its directory, or on an older state of it");
         return;
     }
@@ -280,7 +280,7 @@ static void step_hello(struct round *r, const struct round_event *e, struct roun
                        "serve.dir is an older state than the sites'");
     else if (e->round == f->round && e->proves_round && e->proves_later &&
              !digest_equal(&e->parent, &f->parent))
-        update_halt(u, "another history of the same rounds, of a later epoch, as a site proves: "
+        update_halt(u, "another history of the same rounds, of a later term, as a site proves: "
                        "serve.dir is a copy, or an older state");
     else if (e->round > f->round)
         update_alarm(u, ROUND_CONFLICT,
@@ -288,7 +288,7 @@ static void step_hello(struct round *r, const struct round_event *e, struct roun
     else if (e->proves_older && !r->strict)
         update_alarm(
             u, ROUND_STEP_BACK,
-            "the site's last round is of an earlier epoch, and was committed otherwise here: the "
+            "the site's last round is of an earlier term, and was committed otherwise here: the "
             "site gives it up");
     else if (e->round == f->round)
         step_standing(r, e, &f->parent, &f->state, ROUND_CURRENT, u);
@@ -299,7 +299,7 @@ static void step_hello(struct round *r, const struct round_event *e, struct roun
 }
 
 /* From here on the site's contributions that were journalled before this start count: the site is
- * bound to this epoch, and will refuse a commit of an earlier one (docs/protocol.md 3.3, 3.4). */
+ * bound to this term, and will refuse a commit of an earlier one (docs/protocol.md 3.3, 3.4). */
 static void step_bind(struct round *r, const struct round_event *e, struct round_update *u)
 {
     struct round_site *s = &r->s[e->site];

@@ -26,7 +26,7 @@ enum round_outcome { /* on the wire: never renumber */
                      ROUND_BEHIND = 3,  /* the site's round is committed: catch up */
                      ROUND_LATE = 4,    /* sealed without this site; nothing stored */
                      ROUND_EARLY = 5,   /* the site is not in the roster of this round */
-                     ROUND_REBIND = 6,  /* say hello first (new epoch, or none yet) */
+                     ROUND_REBIND = 6,  /* say hello first (new term, or none yet) */
                      ROUND_DENIED = 7,  /* certificate and header disagree, or wrong role */
                      ROUND_EXCLUDED = 8, /* not in the roster */
                      ROUND_INVALID = 9,  /* malformed */
@@ -48,7 +48,7 @@ enum round_outcome { /* on the wire: never renumber */
                      ROUND_GONE = 20,     /* fetch: no longer kept */
                      ROUND_ABORTED = 21,  /* manifest: stored, and the round was aborted */
                      ROUND_STEP_BACK =
-                         22, /* hello: the site's newest commit is of an earlier epoch and not in
+                         22, /* hello: the site's newest commit is of an earlier term and not in
                               * our history: it gives that round up (docs/protocol.md 3.4)
                               */
                      ROUND_SUPPLY = 23 /* hello: the aggregator has lost its directory, and the site
@@ -59,7 +59,7 @@ enum { ROUND_OUTCOMES = ROUND_SUPPLY + 1 };
 enum round_event_kind {
     ROUND_HELLO,  /* the state of a site in one fragment: counts as a report. One per fragment, then
                      BIND */
-    ROUND_BIND,   /* every HELLO was answered without a refusal: the site is bound to this epoch */
+    ROUND_BIND,   /* every HELLO was answered without a refusal: the site is bound to this term */
     ROUND_OFFER,  /* header of a contribution */
     ROUND_STORED, /* its payload is complete, verified, durable */
     ROUND_RESTORED, /* recovery: a journalled ACCEPT whose spool file verifies */
@@ -82,7 +82,7 @@ struct round_event {
     unsigned site, fragment;
     uint64_t incarnation; /* of the site's process; a newer start has a higher one */
     uint64_t instance;    /* random per process: equal incarnation and other instance = a clone */
-    uint64_t epoch;       /* the epoch the site is bound to; HELLO, BIND: the highest it has seen */
+    uint64_t term;        /* the term the site is bound to; HELLO, BIND: the highest it has seen */
     uint64_t round;
     struct digest parent;  /* manifest of the site's newest commit (zero: round 0, its parent is the
                               initial state) */
@@ -95,11 +95,11 @@ struct round_event {
     bool aborted;           /* COMMITTED: with an empty set, the state is the one before */
     bool has_state;         /* HELLO: false when it joins */
     /* HELLO: signed by an identity of this aggregator: */
-    bool proves_epoch; /* a later epoch than ours, or another instance of ours */
+    bool proves_term;  /* a later term than ours, or another instance of ours */
     bool proves_round; /* the manifest `parent` of `round`... */
-    bool proves_later; /* ...which is of our epoch, or of a later one than the manifest that made
+    bool proves_later; /* ...which is of our term, or of a later one than the manifest that made
                           our state of that round */
-    bool proves_older; /* the manifest `parent` of `round` is not ours, and is of an earlier epoch
+    bool proves_older; /* the manifest `parent` of `round` is not ours, and is of an earlier term
                           than ours of that round */
     /* What the caller knows and the core does not keep. */
     bool grid_differs;    /* OFFER: encoded on another grid than the round's */
@@ -144,12 +144,12 @@ struct round_fragment {
     unsigned n, quorum;          /* of them; least set */
     uint64_t first;              /* first round of the newest roster */
     struct round_entry *entries; /* [sites] */
-    struct set counted; /* members: accepted in this epoch, or before it and the site has said hello
-                           since */
-    unsigned count;     /* of them */
-    uint64_t *adopted;  /* [sites] highest state each site has said it has, with our digest */
-    uint64_t final;     /* highest state that more than half of the roster's sites have said they
-                           have: no round before it is ever given up (docs/protocol.md 3.4) */
+    struct set counted;  /* members: accepted in this term, or before it and the site has said hello
+                            since */
+    unsigned count;      /* of them */
+    uint64_t *adopted;   /* [sites] highest state each site has said it has, with our digest */
+    uint64_t final;      /* highest state that more than half of the roster's sites have said they
+                            have: no round before it is ever given up (docs/protocol.md 3.4) */
     struct set disagree; /* sites that reported `other` instead of `state` */
     struct digest other;
     uint64_t apart; /* rounds before it do not wait for the site `apart` of struct round */
@@ -157,8 +157,8 @@ struct round_fragment {
     struct set pinned;
 };
 struct round_site {
-    bool known; /* incarnation and instance were seen in this epoch */
-    bool bound; /* said hello in this epoch and has not left */
+    bool known; /* incarnation and instance were seen in this term */
+    bool bound; /* said hello in this term and has not left */
     uint64_t incarnation, instance;
 };
 struct round_masks { /* docs/privacy-methods.md 3: sums of masked contributions */
@@ -174,7 +174,7 @@ struct round { /* open: tests and drivers read it; only the functions below writ
     struct set members;        /* the newest roster */
     bool strict;
     struct round_masks masks;
-    uint64_t straggler_ms, epoch;
+    uint64_t straggler_ms, term;
     struct grace_rule grace;
     struct set excluded; /* in quarantine */
     unsigned apart;      /* the newest site: round_apart */
@@ -185,7 +185,7 @@ struct round { /* open: tests and drivers read it; only the functions below writ
 struct round_options {
     unsigned sites, fragments;
     bool strict; /* a round needs all sites; else a majority of the configured ones */
-    uint64_t straggler_ms, epoch;
+    uint64_t straggler_ms, term;
     struct grace_rule grace;
     struct round_masks masks; /* on: a set has at least round_threshold sites */
     unsigned room;            /* indices that there may be when sites are added; 0: sites */
@@ -214,8 +214,8 @@ enum err round_init(struct round *r, const struct round_options *o, struct arena
 /* The state of a fragment when the process starts: its round, manifest and state digest. */
 void round_place(struct round *r, unsigned fragment, uint64_t round, const struct digest *manifest,
                  const struct digest *state);
-/* The epoch of this start, once it is known. */
-void round_epoch(struct round *r, uint64_t epoch);
+/* The term of this start, once it is known. */
+void round_term(struct round *r, uint64_t term);
 /* Settings of how a round waits have changed: the straggler timeout, and outer.overlap_steps over
  * outer.every. */
 void round_pace(struct round *r, uint64_t straggler_ms, double overlap);

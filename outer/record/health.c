@@ -30,8 +30,8 @@ void health_record(struct jsonl *r, const struct health *h)
     jsonl_real(r, "certificate_days", h->certificate_days);
     jsonl_real(r, "disk_free_bytes", told ? (double)st.f_bavail * (double)st.f_frsize : NAN);
     clock_record(r);
-    if (h->epoch)
-        jsonl_int(r, "epoch", (int64_t)h->epoch);
+    if (h->term)
+        jsonl_int(r, "epoch", (int64_t)h->term);
     else
         jsonl_real(r, "clock_aggregator_s", h->clock_s);
     jsonl_end(r);

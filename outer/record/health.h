@@ -12,7 +12,7 @@ struct health {
     const char *dir;         /* of the run */
     double certificate_days; /* NaN: there is none */
     double clock_s;          /* a site's: minus the aggregator's clock; NaN: not known */
-    uint64_t epoch;          /* an aggregator's; 0: of a site */
+    uint64_t term;           /* an aggregator's; 0: of a site */
 };
 void health_record(struct jsonl *r, const struct health *h);
 

@@ -183,14 +183,14 @@ static enum err keys_read(struct archives *c)
     return ERR_OK;
 }
 
-/* Is one key known that was announced in this epoch, and only one? Several: its files changed under
+/* Is one key known that was announced in this term, and only one? Several: its files changed under
  * a process, and there may have been others. */
-static bool key_known(const struct archives_keys *k, uint64_t epoch)
+static bool key_known(const struct archives_keys *k, uint64_t term)
 {
     const struct signer_key *one = NULL;
     for (size_t i = 0; i < k->count; i++) {
         const struct site_seen_key *x = &k->key[i];
-        if (epoch < x->first || epoch > x->last)
+        if (term < x->first || term > x->last)
             continue;
         if (one && memcmp(one, &x->key, sizeof *one) != 0)
             return false;
@@ -199,16 +199,16 @@ static bool key_known(const struct archives_keys *k, uint64_t epoch)
     return one;
 }
 
-/* Of every epoch from this one to the newest? A manifest that a site asks for after a change of
- * the key is signed anew, and names the epoch of its commit all the same. */
-static bool keys_known(const struct archives_keys *k, uint64_t epoch)
+/* Of every term from this one to the newest? A manifest that a site asks for after a change of
+ * the key is signed anew, and names the term of its commit all the same. */
+static bool keys_known(const struct archives_keys *k, uint64_t term)
 {
-    uint64_t newest = 0, at = epoch;
+    uint64_t newest = 0, at = term;
     for (size_t i = 0; i < k->count; i++)
         newest = k->key[i].last > newest ? k->key[i].last : newest;
     while (at <= newest && key_known(k, at))
         at++;
-    return epoch <= newest && at > newest;
+    return term <= newest && at > newest;
 }
 
 enum replay_signature archives_signature(const struct archives *c, const struct manifest *m)
@@ -221,7 +221,7 @@ enum replay_signature archives_signature(const struct archives *c, const struct 
             return REPLAY_SIGNED;
     if (!k->count)
         return REPLAY_UNCHECKED;
-    return keys_known(k, m->epoch) ? REPLAY_UNSIGNED : REPLAY_KEY_UNKNOWN;
+    return keys_known(k, m->term) ? REPLAY_UNSIGNED : REPLAY_KEY_UNKNOWN;
 }
 
 /* ---- open, close ---- */

@@ -13,7 +13,7 @@
 #include "outer/store/store.h"
 
 enum {
-    EPOCHS_UNHEARD = 1000 /* starts of which one site alone may have heard, and lost the proof */
+    TERMS_UNHEARD = 1000 /* starts of which one site alone may have heard, and lost the proof */
 };
 
 /* ---- one directory is left out ---- */
@@ -91,15 +91,15 @@ static enum err option_check(struct rebuild_site *s)
     return e;
 }
 
-/* The highest epoch that an aggregator of this run has signed. */
-static uint64_t epoch_signed(struct env *site, const struct run *run, struct signer *signer)
+/* The highest term that an aggregator of this run has signed. */
+static uint64_t term_signed(struct env *site, const struct run *run, struct signer *signer)
 {
     struct site_seen_key seen[SITE_KEYS_MAX];
-    uint64_t epoch = 0;
+    uint64_t term = 0;
     unsigned n = site_seen_keys(site, (unsigned)run->o.serve_index, run->s.run_name, signer, seen);
     for (unsigned k = 0; k < n; k++)
-        epoch = seen[k].last > epoch ? seen[k].last : epoch;
-    return epoch;
+        term = seen[k].last > term ? seen[k].last : term;
+    return term;
 }
 
 static enum err see(struct serve_rebuild *b, const struct run *run, unsigned i)
@@ -506,7 +506,7 @@ static enum err directory_check(struct serve_rebuild *b, unsigned i, const struc
     struct rebuild_site *s = &b->site[i];
     const struct outer_state_options o = options_of(b, run, i);
     const struct trust trust = trust_of(signer, s->env, run, s->path);
-    s->epoch = epoch_signed(s->env, run, signer);
+    s->term = term_signed(s->env, run, signer);
     enum err e = outer_state_open(&from, s->env, to->dev, &o, &scratch);
     if (e == ERR_OK && outer_state_begun(&from)) {
         e = outer_state_load(&from);
@@ -587,19 +587,19 @@ static enum err histories_check(struct serve_rebuild *b, const struct run *run, 
     return ERR_OK;
 }
 
-/* An epoch without a signature is a site's word: it counts a little. */
-static uint64_t epoch_newest(const struct serve_rebuild *b)
+/* A term without a signature is a site's word: it counts a little. */
+static uint64_t term_newest(const struct serve_rebuild *b)
 {
-    uint64_t proved = 0, epoch;
+    uint64_t proved = 0, term;
     for (unsigned i = 0; i < b->count; i++)
-        if (b->site[i].out == ERR_OK && b->site[i].epoch > proved)
-            proved = b->site[i].epoch;
-    epoch = proved;
+        if (b->site[i].out == ERR_OK && b->site[i].term > proved)
+            proved = b->site[i].term;
+    term = proved;
     for (unsigned i = 0; i < b->count; i++)
-        if (b->site[i].out == ERR_OK && b->site[i].seen.epoch > epoch &&
-            b->site[i].seen.epoch - proved <= EPOCHS_UNHEARD)
-            epoch = b->site[i].seen.epoch;
-    return epoch;
+        if (b->site[i].out == ERR_OK && b->site[i].seen.term > term &&
+            b->site[i].seen.term - proved <= TERMS_UNHEARD)
+            term = b->site[i].seen.term;
+    return term;
 }
 
 static enum err directory_take(struct outer_state *to, const struct run *run, struct env *env,
@@ -752,7 +752,7 @@ enum err serve_rebuild_states(struct serve_rebuild *b, struct outer_state *repli
         log_event(LOG_WARN, "residual_lost",
                   "text=\"what compression of the downlink had not yet sent is lost with the "
                   "aggregator's directory\"");
-    return aggregator_epoch_write(replica->env, epoch_newest(b));
+    return aggregator_term_write(replica->env, term_newest(b));
 }
 
 void serve_rebuild_close(struct serve_rebuild *b)

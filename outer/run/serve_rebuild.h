@@ -20,8 +20,8 @@ struct rebuild_site {
     struct env *env;     /* open, so that no site starts in it meanwhile */
     const char *sent_by; /* the site whose parts are to be put into it; NULL: none */
     struct site_seen seen;
-    uint64_t epoch; /* the highest that an aggregator of the run has signed there; 0: none */
-    enum err out;   /* why it was left out; ERR_OK: it was not */
+    uint64_t term; /* the highest that an aggregator of the run has signed there; 0: none */
+    enum err out;  /* why it was left out; ERR_OK: it was not */
     struct rebuild_history *history; /* [fragments]; NULL: it has not begun */
 };
 struct serve_rebuild {
@@ -45,7 +45,7 @@ enum err serve_rebuild_empty(struct env *env) MUST;
 enum err serve_rebuild_supplied(struct serve_rebuild *b, struct env *env, struct run *run,
                                 const struct supply *supply) MUST;
 /* Gives the replica, at round 0, the newest state of each fragment that it serves, with the
- * manifests and aggregates that are kept; then the epoch. The newest manifest must be signed by
+ * manifests and aggregates that are kept; then the term. The newest manifest must be signed by
  * an aggregator that its site has accepted, or by `signer`, and the others be its chain of parents.
  * Without more than half of the newest roster: ERR_CONFIG where fewer directories were given;
  * else ERR_DENIED, or the one error for which directories were left out. */

@@ -439,7 +439,7 @@ void serve_tell_health(struct serve_tell *t, const struct aggregator_status *now
     pthread_mutex_lock(&t->mutex);
     health_record(&t->record, &(struct health){.dir = t->run->o.serve_dir,
                                                .certificate_days = (double)t->days_left,
-                                               .epoch = now->epoch});
+                                               .term = now->term});
     pthread_mutex_unlock(&t->mutex);
 }
 

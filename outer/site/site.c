@@ -374,7 +374,7 @@ static enum err poll_manifest(struct site_slot *l, unsigned fragment, uint64_t r
         site_unlock(s);
         enum err e = s->own.link->ops->poll(s->own.link, &m, hold_ms, a);
         site_lock(s);
-        l->polled_epoch = m.head.epoch;
+        l->polled_term = m.head.term;
         TRY(site_called(l, e, &again));
         if (again)
             continue;
@@ -402,13 +402,13 @@ static enum err poll_manifest(struct site_slot *l, unsigned fragment, uint64_t r
  * the newer one does not have would be of another history. */
 static bool manifest_outlived(const struct site_slot *l, unsigned fragment, uint64_t round)
 {
-    uint64_t now = l->site->peer[l->peer].epoch;
-    if (l->polled_epoch == now)
+    uint64_t now = l->site->peer[l->peer].term;
+    if (l->polled_term == now)
         return false;
-    log_event(LOG_WARN, "epoch_passed",
+    log_event(LOG_WARN, "term_passed",
               "fragment=%u round=%" PRIu64 " polled=%" PRIu64 " bound=%" PRIu64
               " action=\"asking again\"",
-              fragment, round, l->polled_epoch, now);
+              fragment, round, l->polled_term, now);
     return true;
 }
 

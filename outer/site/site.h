@@ -13,9 +13,9 @@
  * belongs to the site from site_start to site_close.
  *
  * Files in addition to the replica's, relative to the environment's root:
- *   id/site           incarnation (one more at each open), highest epoch of an aggregator seen,
+ *   id/site           incarnation (one more at each open), highest term of an aggregator seen,
  *                     name: no other site, and no aggregator, takes the directory up
- *   id/announced.N    what aggregator N announced of its epoch, signed: shown to others of its name
+ *   id/announced.N    what aggregator N announced of its term, signed: shown to others of its name
  *   reported/F        digest of the last state, confirmed by the aggregator
  *   final/F           rounds that were known to be final when one was given up
  *   withdrawn/F/<round>  the training for a round whose contribution was withdrawn, until that
@@ -93,7 +93,7 @@ struct site_completion { /* and what came of it */
 struct site;       /* opaque */
 struct site_seen { /* id/site of a directory that no process uses */
     char name[WIRE_NAME_MAX + 1];
-    uint64_t epoch; /* the highest that it has answered; 0: none */
+    uint64_t term;  /* the highest that it has answered; 0: none */
     uint64_t steps; /* train.steps and its former values, as an aggregator said last; 0: none did */
     unsigned end_count;
     int64_t ends[SCHEDULE_ENDS_MAX];

@@ -129,7 +129,7 @@ static struct wire_head head_to(const struct site *s, unsigned peer)
 {
     struct wire_head h = {.config = s->own.config,
                           .roster_version = s->members.version[peer],
-                          .epoch = s->peer[peer].epoch,
+                          .term = s->peer[peer].term,
                           .incarnation = s->call.incarnation,
                           .instance = s->call.instance,
                           .aggregator = peer};
@@ -152,7 +152,7 @@ static void identity_fields(struct record_cursor *c, void *self)
     record_text(c, &id->name, IDENTITY_NAME_MAX);
     record_u64(c, &id->s->call.incarnation);
     for (unsigned p = 0; p < WIRE_AGGREGATORS_MAX; p++) {
-        record_u64(c, &id->s->peer[p].epoch);
+        record_u64(c, &id->s->peer[p].term);
         record_u64(c, &id->s->peer[p].instance);
     }
     record_u64(c, &id->s->call.steps.steps);
@@ -185,14 +185,14 @@ enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out)
     struct record r;
     enum err e = ERR_MEMORY;
     ASSERT(aggregator < WIRE_AGGREGATORS_MAX);
-    *out = (struct site_seen){.epoch = 0};
+    *out = (struct site_seen){.term = 0};
     if (id.s)
         e = store_read(w, identity_path, &form, 0, &r, &scratch);
     if (e == ERR_OK) {
         snprintf(out->name, sizeof out->name, "%s", id.name);
-        uint64_t bound = id.s->peer[aggregator].epoch,
-                 signed_there = site_announced_epoch(w, aggregator);
-        out->epoch = bound > signed_there ? bound : signed_there; /* killed between the two */
+        uint64_t bound = id.s->peer[aggregator].term,
+                 signed_there = site_announced_term(w, aggregator);
+        out->term = bound > signed_there ? bound : signed_there; /* killed between the two */
         out->steps = id.s->call.steps.steps;
         out->end_count = id.s->call.steps.count;
         for (unsigned i = 0; i < out->end_count && i < SCHEDULE_ENDS_MAX; i++)
@@ -276,27 +276,27 @@ static enum err steps_heard(struct site *s, const struct wire_hello_answer *a)
 
 /* ---- hello ---- */
 
-/* One aggregator per epoch, and never an earlier epoch: durable before anything is said under it.
+/* One aggregator per term, and never an earlier term: durable before anything is said under it.
  */
-static enum err epoch_bind(struct site *s, struct site_peer *p, const struct wire_hello_answer *a)
+static enum err term_bind(struct site *s, struct site_peer *p, const struct wire_hello_answer *a)
 {
     bool other = a->instance != p->instance && !MUTANT(INSTANCE_BELIEVED);
-    if (a->epoch < p->epoch || (a->epoch == p->epoch && other))
+    if (a->term < p->term || (a->term == p->term && other))
         return err_set(ERR_DISAGREE,
-                       "the aggregator says epoch %" PRIu64 ", instance %" PRIx64 "; epoch %" PRIu64
+                       "the aggregator says term %" PRIu64 ", instance %" PRIx64 "; term %" PRIu64
                        ", instance %" PRIx64 " was seen: "
                        "a second aggregator, or one started from an older copy of its directory",
-                       a->epoch, a->instance, p->epoch, p->instance);
-    if (a->epoch == p->epoch)
+                       a->term, a->instance, p->term, p->instance);
+    if (a->term == p->term)
         return ERR_OK;
     struct site_peer before = *p;
-    p->epoch = a->epoch;
+    p->term = a->term;
     p->instance = a->instance;
     enum err e = identity_write(s);
     if (e != ERR_OK) /* a full disk: the next hello begins where this one did */
         *p = before;
     else
-        log_event(LOG_INFO, "bound", "epoch=%" PRIu64, p->epoch);
+        log_event(LOG_INFO, "bound", "term=%" PRIu64, p->term);
     return e;
 }
 
@@ -331,8 +331,8 @@ static enum err hello_heard(struct site *s, unsigned peer, const struct wire_hel
         return err_set(ERR_PROTO, "the aggregator has %u fragments, this site %u",
                        a->fragment_count, count);
     TRY(site_identity_heard(s, peer, a));
-    TRY(steps_heard(s, a)); /* a new epoch stores it: train.steps grows at a start only */
-    TRY(epoch_bind(s, &s->peer[peer], a));
+    TRY(steps_heard(s, a)); /* a new term stores it: train.steps grows at a start only */
+    TRY(term_bind(s, &s->peer[peer], a));
     s->call.heard = true;
     TRY(organs_heard(s, peer, a));
     for (unsigned f = peer; f < count; f += site_peers(s)) {
@@ -408,8 +408,8 @@ enum err site_hello_once(struct site_slot *l, bool has_state)
     enum err e = s->own.link->ops->hello(s->own.link, &m, &a);
     site_lock(s);
     TRY(e);
-    if (s->peer[peer].epoch !=
-        m.head.epoch) /* the answers crossed: this one may be of an aggregator that ended */
+    if (s->peer[peer].term !=
+        m.head.term) /* the answers crossed: this one may be of an aggregator that ended */
         return err_set(ERR_LINK, "another round of this site was answered first");
     switch (a.outcome) {
     case ROUND_CURRENT:

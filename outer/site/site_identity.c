@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signatures at a site: its own under the headers of its contributions, and the aggregator's under
- * epochs and manifests, which it checks before it binds or adopts (docs/protocol.md 3.4, 6.1).
+ * terms and manifests, which it checks before it binds or adopts (docs/protocol.md 3.4, 6.1).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ enum { PATH_BYTES = 32, SECTIONS = SITE_KEYS_MAX + 1, SINCE_BYTES = 8 * SITE_KEY
  * dropped. */
 struct site_announced {
     struct wire_announcement last[SITE_KEYS_MAX];
-    uint64_t since[SITE_KEYS_MAX]; /* the first of the epochs up to that of last[i], without a gap,
+    uint64_t since[SITE_KEYS_MAX]; /* the first of the terms up to that of last[i], without a gap,
                                       that were announced with this key; 0: not on record */
 };
 
@@ -68,7 +68,7 @@ static bool announcement_take(const struct record *r, size_t section, struct wir
     return true;
 }
 
-/* Of a file of two announcements, as former versions wrote it, no first epoch is known. */
+/* Of a file of two announcements, as former versions wrote it, no first term is known. */
 static bool announcements_take(const struct record *r, struct site_announced *a)
 {
     bool spans = r->section_count == SECTIONS;
@@ -131,23 +131,23 @@ unsigned site_seen_keys(struct env *w, unsigned aggregator, const char *run, str
         struct site_seen_key *k = &keys[count];
         if (announcement_key(signer, run, &a.last[i], &read, &k->key) != ERR_OK)
             continue;
-        k->last = read.epoch;
-        k->first = a.since[i] && a.since[i] < read.epoch ? a.since[i] : read.epoch;
+        k->last = read.term;
+        k->first = a.since[i] && a.since[i] < read.term ? a.since[i] : read.term;
         count++;
     }
     err_clear();
     return count;
 }
 
-uint64_t site_announced_epoch(struct env *w, unsigned aggregator)
+uint64_t site_announced_term(struct env *w, unsigned aggregator)
 {
     struct site_announced a;
-    struct signed_announcement read = {.epoch = 0};
+    struct signed_announcement read = {.term = 0};
     if (announced_read(w, aggregator, &a) != ERR_OK ||
         signed_announcement_read(&read, &a.last[0]) != ERR_OK)
-        read.epoch = 0;
+        read.term = 0;
     err_clear();
-    return read.epoch;
+    return read.term;
 }
 
 enum err site_identity_open(struct site *s, struct arena *perm)
@@ -188,18 +188,18 @@ enum err site_identity_show(struct site *s, unsigned peer, struct wire_hello *m)
 /* One more announcement: the last one of its key, or the first one of another key. */
 static void announced_add(struct site_announced *a, const struct site_peer *before,
                           const struct wire_announcement *newest, const struct signer_key *key,
-                          uint64_t epoch)
+                          uint64_t term)
 {
     struct signed_announcement last;
     bool held = before->signs && memcmp(&before->key, key, sizeof *key) == 0;
     bool spans =
-        held && signed_announcement_read(&last, &a->last[0]) == ERR_OK && epoch - last.epoch <= 1;
+        held && signed_announcement_read(&last, &a->last[0]) == ERR_OK && term - last.term <= 1;
     if (!held && a->last[0].size_bytes) {
         memmove(&a->last[1], &a->last[0], sizeof a->last - sizeof a->last[0]);
         memmove(&a->since[1], &a->since[0], sizeof a->since - sizeof a->since[0]);
     }
     if (!spans || !a->since[0])
-        a->since[0] = epoch;
+        a->since[0] = term;
     a->last[0] = *newest;
 }
 
@@ -210,20 +210,20 @@ enum err site_identity_heard(struct site *s, unsigned peer, const struct wire_he
     if (!s->o->signer)
         return ERR_OK;
     if (!a->announcement.size_bytes)
-        return err_set(ERR_DENIED, "the aggregator does not sign its epoch: it runs an older "
+        return err_set(ERR_DENIED, "the aggregator does not sign its term: it runs an older "
                                    "version of the program");
     enum err e = announcement_key(s->o->signer, s->o->run, &a->announcement, &said, &key);
     if (e != ERR_OK)
-        return err_add(ERR_DENIED, "the aggregator's announcement of its epoch: ");
-    if (said.aggregator != peer || said.epoch != a->epoch || said.instance != a->instance)
-        return err_set(ERR_DENIED, "the aggregator has signed another epoch than it says");
+        return err_add(ERR_DENIED, "the aggregator's announcement of its term: ");
+    if (said.aggregator != peer || said.term != a->term || said.instance != a->instance)
+        return err_set(ERR_DENIED, "the aggregator has signed another term than it says");
     struct site_announced *known = &s->announced[peer], next = *known;
     const struct wire_announcement *last = &known->last[0];
     bool same = a->announcement.size_bytes == last->size_bytes &&
                 memcmp(a->announcement.bytes, last->bytes, last->size_bytes) == 0;
-    if (same || a->epoch < s->peer[peer].epoch) /* bind refuses a lower one */
+    if (same || a->term < s->peer[peer].term) /* bind refuses a lower one */
         return ERR_OK;
-    announced_add(&next, &s->peer[peer], &a->announcement, &key, a->epoch);
+    announced_add(&next, &s->peer[peer], &a->announcement, &key, a->term);
     TRY(announced_write(s->env, peer, &next));
     *known = next;
     s->peer[peer].signs = true;
@@ -258,10 +258,10 @@ enum err site_identity_check(struct site *s, const struct manifest *m)
                        ": the manifest's signature is not by the aggregator's identity key",
                        m->fragment, m->round);
     bool other = m->instance != bound->instance && !MUTANT(INSTANCE_BELIEVED);
-    if (m->epoch > bound->epoch || (m->epoch == bound->epoch && other))
+    if (m->term > bound->term || (m->term == bound->term && other))
         return err_set(ERR_DISAGREE,
-                       "fragment %u round %" PRIu64 ": of epoch %" PRIu64 ", instance %" PRIx64
-                       ", and this site is bound to epoch %" PRIu64 ", instance %" PRIx64,
-                       m->fragment, m->round, m->epoch, m->instance, bound->epoch, bound->instance);
+                       "fragment %u round %" PRIu64 ": of term %" PRIu64 ", instance %" PRIx64
+                       ", and this site is bound to term %" PRIu64 ", instance %" PRIx64,
+                       m->fragment, m->round, m->term, m->instance, bound->term, bound->instance);
     return ERR_OK;
 }

@@ -520,14 +520,14 @@ enum err site_outbox_send(struct site_slot *l)
                                       .weight = b->made.weight};
         struct wire_answer a = {.outcome = ROUND_NONE};
         bool again;
-        TRY(site_identity_sign(s, &m)); /* signed again for each epoch; the payload never changes */
+        TRY(site_identity_sign(s, &m)); /* signed again for each term; the payload never changes */
         site_unlock(s);
         enum err e = s->own.link->ops->contribute(s->own.link, &m, sent, &a);
         site_lock(s);
         TRY(site_called(l, e, &again));
         /* A receipt of an aggregator that has ended since: the hello to the next one, by another
          * slot, has said whether that one holds the contribution. */
-        bool former = a.outcome == ROUND_RECEIPT && m.head.epoch != s->peer[l->peer].epoch;
+        bool former = a.outcome == ROUND_RECEIPT && m.head.term != s->peer[l->peer].term;
         if (again || former)
             continue;
         /* Overtaken (BEHIND, LATE): nothing more to send, the manifest says what became of it. */

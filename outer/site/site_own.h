@@ -46,7 +46,7 @@ struct site_made { /* what a contribution is; site_outbox.c writes it */
 };
 struct site_box { /* the one contribution in memory; its file is the truth */
     bool valid;
-    bool received; /* the aggregator said so in the epoch we are bound to */
+    bool received; /* the aggregator said so in the term we are bound to */
     unsigned fragment;
     uint64_t round;
     struct site_made made;
@@ -79,8 +79,8 @@ struct site_flight {
 };
 struct site_slot {
     struct site *site;
-    unsigned peer;         /* which aggregator it talks to */
-    uint64_t polled_epoch; /* of that aggregator, when it gave the manifest polled for last */
+    unsigned peer;        /* which aggregator it talks to */
+    uint64_t polled_term; /* of that aggregator, when it gave the manifest polled for last */
     struct site_box box;
     uint8_t *payload; /* of the box, in the clear */
     size_t payload_room;
@@ -105,10 +105,10 @@ struct site_slot {
     bool skipped;              /* site_completion.skipped of the round under way */
     struct site_flight flight;
 };
-struct site_peer {            /* one aggregator */
-    uint64_t epoch, instance; /* highest epoch seen, durable before it is answered */
-    bool signs;               /* it has announced an epoch, with: */
-    struct signer_key key;    /* its identity's, of the newest announcement; else zero */
+struct site_peer {           /* one aggregator */
+    uint64_t term, instance; /* highest term seen, durable before it is answered */
+    bool signs;              /* it has announced a term, with: */
+    struct signer_key key;   /* its identity's, of the newest announcement; else zero */
 };
 struct site_asked { /* to give up the round that made this state; another state: not any more */
     uint64_t round; /* of the state; 0: not asked */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A round given up: an aggregator of a later epoch has committed the last round of this site
+/* A round given up: an aggregator of a later term has committed the last round of this site
  * otherwise, and the round is not final (docs/protocol.md 3.4).
  *
  * The fragment goes back to the state before. Its contribution to the round given up stays in the
@@ -35,7 +35,7 @@ enum err site_step_back_asked(struct site *s, unsigned fragment,
 {
     const struct outer_state_fragment *state = &s->replica->state[fragment];
     struct manifest m;
-    uint64_t epoch = s->peer[fragment % site_peers(s)].epoch;
+    uint64_t term = s->peer[fragment % site_peers(s)].term;
     if (shown->round == 0)
         return err_set(ERR_PROTO,
                        "fragment %u: the aggregator wants a round before the first one "
@@ -52,8 +52,8 @@ enum err site_step_back_asked(struct site *s, unsigned fragment,
         return step_back_refuse(fragment, round,
                                 "more than half of the sites have adopted it: it is final");
     TRY(outer_state_manifest(s->replica, fragment, round, &m));
-    if (m.epoch >= epoch && !MUTANT(FINAL_GIVEN_UP))
-        return step_back_refuse(fragment, round, "it is of no earlier epoch than the aggregator's");
+    if (m.term >= term && !MUTANT(FINAL_GIVEN_UP))
+        return step_back_refuse(fragment, round, "it is of no earlier term than the aggregator's");
     s->asked[fragment] = (struct site_asked){shown->round, shown->manifest};
     return ERR_OK;
 }

@@ -194,7 +194,7 @@ static enum err record_read(struct journal *j, const uint8_t *data, size_t n,
     if (sequence != j->sequence || !digest_equal(&before, &j->last))
         return journal_damaged(j, "does not follow the one before it");
     bool known = r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_SEAL ||
-                 r->kind == JOURNAL_COMMIT || r->kind == JOURNAL_EPOCH ||
+                 r->kind == JOURNAL_COMMIT || r->kind == JOURNAL_TERM ||
                  r->kind == JOURNAL_QUARANTINE || r->kind == JOURNAL_OPERATOR ||
                  r->kind == JOURNAL_ROSTER || r->kind == JOURNAL_AMENDMENT;
     if (first != (r->kind == JOURNAL_HEAD) || (!first && !known))

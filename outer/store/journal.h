@@ -38,10 +38,10 @@ enum journal_kind { /* on disk: never renumber */
                     JOURNAL_QUARANTINE = 6, /* `round` 1: of `site`; 0: its end */
                     JOURNAL_OPERATOR = 7,   /* `act` by `digest`, about `round`, `site` */
                     JOURNAL_HEAD = 8,       /* the journal's own */
-                    JOURNAL_EPOCH = 9,     /* an aggregator's process began: `round` is its epoch */
-                    JOURNAL_AMENDMENT = 10 /* number `to` from 1, by `digest`, from `round` on:
-                                              `name` is the next part of its text, the last one
-                                              where `act` is 1 */
+                    JOURNAL_TERM = 9,       /* an aggregator's process began: `round` is its term */
+                    JOURNAL_AMENDMENT = 10  /* number `to` from 1, by `digest`, from `round` on:
+                                               `name` is the next part of its text, the last one
+                                               where `act` is 1 */
 };
 
 struct journal_record {

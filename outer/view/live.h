@@ -57,7 +57,7 @@ enum live_who { LIVE_SITE = 1, LIVE_AGGREGATOR = 2, LIVE_BOTH = 3 };
     X(atoll_outer_residual_ratio, gauge, LIVE_SITE, live_metric(r, REPORT_RESIDUAL),               \
       "Norm of the residual over the norm of this site's delta.")                                  \
     X(atoll_starts_total, counter, LIVE_BOTH, r->starts, "Processes that began.")                  \
-    X(atoll_epoch, gauge, LIVE_AGGREGATOR, n->epoch, "Epoch of the aggregator.")                   \
+    X(atoll_epoch, gauge, LIVE_AGGREGATOR, n->term, "Term of the aggregator.")                     \
     X(atoll_certificate_remaining_seconds, gauge, LIVE_BOTH, n->certificate_days * 86400,          \
       "Until the process's own certificate expires, in whole days; negative: it has expired, "     \
       "or is not valid.")                                                                          \

@@ -253,7 +253,7 @@ static void aggregator_json(struct page_view *v, const char *key, const struct r
 {
     json_object(v->w, key);
     json_real(v->w, "interval_s", r->now.interval_s);
-    json_real(v->w, "epoch", r->now.epoch);
+    json_real(v->w, "term", r->now.term);
     replica_json(v, r);
     json_end(v->w);
 }

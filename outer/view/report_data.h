@@ -86,7 +86,7 @@ struct report_now {
     double up, down, up_predicted, down_predicted, rounds, rounds_all;
     double next[ROUND_FRAGMENTS_MAX]; /* round after the last one, by fragment */
     double round_t[2];                /* of the last round, and of the one before it */
-    double certificate_days, disk_free_bytes, epoch, norm;
+    double certificate_days, disk_free_bytes, term, norm;
     struct report_clock clock;
     struct report_budget budget;
     double spent_ms[REPORT_SPENTS]; /* COMPUTE, RESTART, EVALUATION; report_spent() has all */

@@ -28,7 +28,7 @@ void report_now_begin(struct report_run *r)
                                  .certificate_days = NAN,
                                  .disk_free_bytes = NAN,
                                  .clock = {NAN, NAN, NAN},
-                                 .epoch = NAN,
+                                 .term = NAN,
                                  .norm = NAN,
                                  .budget = {NAN, NAN, NAN, 0}};
 }
@@ -131,7 +131,7 @@ static void health_take(struct report_now *n, const struct jsonl_row *row)
     n->clock.offset_s = jsonl_number(row, "clock_offset_s");
     n->clock.error_s = jsonl_number(row, "clock_error_s");
     n->clock.aggregator_s = jsonl_number(row, "clock_aggregator_s");
-    n->epoch = jsonl_number(row, "epoch");
+    n->term = jsonl_number(row, "epoch");
 }
 
 static void privacy_take(struct report_now *n, const struct jsonl_row *row)

@@ -33,7 +33,7 @@ static Atoll__Head head_out(const struct wire_head *h)
     p.site = text_out(h->site, sizeof h->site);
     p.config = digest_out(&h->config);
     p.roster_version = h->roster_version;
-    p.epoch = h->epoch;
+    p.term = h->term;
     p.incarnation = h->incarnation;
     p.instance = h->instance;
     p.aggregator = h->aggregator;
@@ -61,7 +61,7 @@ enum { PROOF_BYTES = 3 * 8 + SIGNER_BYTES };
 static blob proof_out(const struct wire_proof *p, uint8_t out[PROOF_BYTES])
 {
     struct bytes_writer w = bytes_writer(out, PROOF_BYTES);
-    bytes_put_u64(&w, p->epoch);
+    bytes_put_u64(&w, p->term);
     bytes_put_u64(&w, p->instance);
     bytes_put_u64(&w, p->unix_ms);
     bytes_put(&w, p->signature, sizeof p->signature);
@@ -146,7 +146,7 @@ static enum err hello_answer_encode(struct packed *to, const void *message)
     p.outcome = m->outcome;
     p.text = text_out(m->text, sizeof m->text);
     p.minor = m->minor;
-    p.epoch = m->epoch;
+    p.term = m->term;
     p.instance = m->instance;
     p.roster_version = m->roster_version;
     states_out(parts, list, proofs, m->fragments, m->fragment_count);
@@ -395,7 +395,7 @@ static enum err head_in(struct wire_head *out, const Atoll__Head *p)
     TRY(text_in(out->site, sizeof out->site, p->site, "site"));
     TRY(digest_in(&out->config, p->config, "configuration digest"));
     out->roster_version = p->roster_version;
-    out->epoch = p->epoch;
+    out->term = p->term;
     out->incarnation = p->incarnation;
     out->instance = p->instance;
     out->aggregator = p->aggregator;
@@ -430,7 +430,7 @@ static enum err proof_in(struct wire_proof *out, blob in)
     out->there = in.len > 0;
     if (!out->there)
         return ERR_OK;
-    out->epoch = bytes_get_u64(&r);
+    out->term = bytes_get_u64(&r);
     out->instance = bytes_get_u64(&r);
     out->unix_ms = bytes_get_u64(&r);
     bytes_get(&r, out->signature, sizeof out->signature);
@@ -511,7 +511,7 @@ static enum err hello_answer_decode(void *message, const void *unpacked, struct 
     TRY(outcome_in(&m->outcome, p->outcome));
     TRY(text_in(m->text, sizeof m->text, p->text, "text"));
     m->minor = p->minor;
-    m->epoch = p->epoch;
+    m->term = p->term;
     m->instance = p->instance;
     m->roster_version = p->roster_version;
     if (p->roster) {

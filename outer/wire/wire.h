@@ -37,7 +37,7 @@ struct wire_head { /* in every request of a site */
     char site[WIRE_NAME_MAX];
     struct digest config; /* identity_digest: pinned keys but train.steps */
     uint32_t roster_version;
-    uint64_t epoch, incarnation, instance;
+    uint64_t term, incarnation, instance;
     uint32_t aggregator; /* index of the addressed aggregator; fragments are dealt to aggregators in
                             turn */
     struct wire_certificate
@@ -45,10 +45,10 @@ struct wire_head { /* in every request of a site */
 };
 struct wire_proof { /* that the manifest of a state was signed (outer/identity/signed.h) */
     bool there;
-    uint64_t epoch, instance, unix_ms; /* its envelope */
+    uint64_t term, instance, unix_ms; /* its envelope */
     uint8_t signature[SIGNER_BYTES];
 };
-struct wire_announcement { /* of an epoch; signed.h reads it */
+struct wire_announcement { /* of a term; signed.h reads it */
     uint8_t bytes[SIGNER_ANNOUNCEMENT_MAX];
     size_t size_bytes; /* 0: none */
 };
@@ -78,14 +78,14 @@ struct wire_hello_answer {
     enum round_outcome outcome; /* worst over fragments: MISMATCH, ..., JOIN, BEHIND, CURRENT */
     char text[WIRE_TEXT_MAX];
     uint32_t minor;
-    uint64_t epoch, instance;
+    uint64_t term, instance;
     uint32_t roster_version;
     uint32_t fragment_count;
     struct wire_fragment_state fragments[ROUND_FRAGMENTS_MAX];
     uint32_t end_count;
     int64_t ends[WIRE_ENDS_MAX]; /* former values of train.steps, ascending */
     uint32_t site, sites;        /* roster_version > 1: index of this site, sites in the roster */
-    struct wire_announcement announcement; /* of `epoch` and `instance` */
+    struct wire_announcement announcement; /* of `term` and `instance` */
 };
 enum wire_supply { /* parts of what a site has, for an aggregator that is rebuilt */
                    WIRE_SUPPLY_NONE = 0,      /* a contribution */

@@ -228,7 +228,7 @@ static enum err exchange(struct client *c, struct link *l)
     snprintf(hello.head.site, sizeof hello.head.site, "%s", names[c->index]);
     TRY(l->ops->hello(l, &hello, welcome));
     m.head = hello.head;
-    m.head.epoch = welcome->epoch;
+    m.head.term = welcome->term;
     TRY(l->ops->contribute(l, &m, c->payload, &answer));
     if (answer.outcome != ROUND_RECEIPT)
         return err_set(ERR_PROTO, "contribution: %s", answer.text);

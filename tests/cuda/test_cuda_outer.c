@@ -121,7 +121,7 @@ static enum err said_hello(struct link *link, const struct wire_hello *m,
     struct round_link *l = (struct round_link *)link;
     (void)m;
     *a = (struct wire_hello_answer){
-        .outcome = ROUND_CURRENT, .epoch = 1, .instance = 2, .fragment_count = fragments.count};
+        .outcome = ROUND_CURRENT, .term = 1, .instance = 2, .fragment_count = fragments.count};
     for (unsigned f = 0; f < fragments.count; f++)
         a->fragments[f] = (struct wire_fragment_state){.round = l->replica.state[f].round,
                                                        .state = l->replica.state[f].digest};

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a list that stands for a promise lost lines, and nobody misses them. One table over every durable chain
-# and numbered sequence (seals, archive, manifests, charges, the ledger of a site's people, journal with an operator's acts, epochs):
+# and numbered sequence (seals, archive, manifests, charges, the ledger of a site's people, journal with an operator's acts, terms):
 # of each the first, a middle, the last and all elements are removed, and an older copy is put in its place. The program that reads
 # it says what is missing, and does not end with 0.
 . "$(dirname "$0")/lib.sh"
@@ -124,7 +124,7 @@ table 4 aggregator replay x <<'END'
 the archive|rm -r archive|it has no archive
 END
 
-# ---- journal, with an operator's act, and epoch: of an aggregator that ended in order; its next start ----
+# ---- journal, with an operator's act, and term: of an aggregator that ended in order; its next start ----
 cat >records.py <<'END'
 import struct, sys
 which, data, at, records = sys.argv[1], open("journal", "rb").read(), 0, []
@@ -141,16 +141,16 @@ first record|python3 ../records.py first|record 1 is missing
 the act's record|python3 ../records.py act|journal: record [0-9]+ at byte [0-9]+: does not follow the one before it
 middle record|python3 ../records.py middle|journal: record [0-9]+ at byte [0-9]+: does not follow the one before it
 all records|: >journal|journal: record 1 at byte 0: damaged
-journal and epoch|rm journal epoch|epoch and journal: both missing or damaged
+journal and term|rm journal epoch|epoch and journal: both missing or damaged
 older states|rm -r frag; cp -r ../older/aggregator/frag .|frag/0 is at round [0-9]+, but round [0-9]+ was committed: restored from an older copy
 newest manifest|rm frag/0/15/MANIFEST|frag/0/15/MANIFEST: missing
 END
 table 0 aggregator serve --config run.yaml $settings --serve.dir x <<'END'
 last record|python3 ../records.py last|ev=journal_older .*records [0-9]+ to [0-9]+ are missing
 older journal|cp ../older/aggregator/journal .|ev=journal_older .*records [0-9]+ to [0-9]+ are missing
-older journal, of a process that was killed|cp ../older/aggregator/journal .; rm ended|ev=journal_older .*it ends in epoch 1, and the last start was epoch 2
+older journal, of a process that was killed|cp ../older/aggregator/journal .; rm ended|ev=journal_older .*it ends in term 1, and the last start was term 2
 the journal|rm journal|ev=journal_lost
-epoch|rm epoch|ev=epoch_lost
+term|rm epoch|ev=term_lost
 an older CURRENT|rm frag/0/CURRENT|ev=current_found fragment=0 round=15
 a middle manifest|rm frag/0/14/MANIFEST|ev=manifests_missing .*fragment=0 .*round 13
 identities|rm identities|ev=identities_lost

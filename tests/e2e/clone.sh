@@ -34,7 +34,7 @@ cp -r aggregator copy
 kill -CONT "$serve_pid"
 serve_copy copy
 until_lines 1 "ev=listening" copy.out
-# site b is led to the copy, and back: it has seen the copy's epoch, and shows what the copy has signed
+# site b is led to the copy, and back: it has seen the copy's term, and shows what the copy has signed
 train b --site.aggregator "127.0.0.1:$copy_port"
 until_lines 2 "ev=bound" b.out
 kill -9 "$pid" && wait "$pid" 2>/dev/null || :
@@ -43,7 +43,7 @@ a=$pid
 train b
 b=$pid
 ends 4 "$serve_pid" "the original, which is the older one"
-grep -q "another process of this aggregator has begun a later epoch" serve.out || fail "the original does not say why it halts"
+grep -q "another process of this aggregator has begun a later term" serve.out || fail "the original does not say why it halts"
 # it is not served again, whoever starts it
 code=0
 "$atoll" serve --config run.yaml >again.out 2>&1 || code=$?
@@ -63,7 +63,7 @@ cp -r copy backup
 kill -CONT "$copy_pid"
 bound=$(grep -c "ev=bound" b.out)
 kill -9 "$copy_pid" && wait "$copy_pid" 2>/dev/null || :
-for start in 1 2 3; do # epochs that the backup does not know
+for start in 1 2 3; do # terms that the backup does not know
     serve_copy copy
     until_lines $((start + 1)) "ev=listening" copy.out
     until_lines $((bound + start)) "ev=bound" b.out

@@ -35,7 +35,7 @@ struct liar {
     struct run run;
     struct link *link;
     struct signer *signer;
-    uint64_t epoch, incarnation, round, rounds;
+    uint64_t term, incarnation, round, rounds;
     struct digest manifest;
     uint8_t *snapshot, *payload;
     size_t elements, snapshot_bytes, payload_bytes;
@@ -47,7 +47,7 @@ static struct wire_head head_of(const struct liar *l)
 {
     struct wire_head h = {.config = identity_digest(l->run.identity),
                           .roster_version = 1,
-                          .epoch = l->epoch,
+                          .term = l->term,
                           .incarnation = l->incarnation,
                           .instance = 1};
     snprintf(h.run, sizeof h.run, "%s", l->run.s.run_name);
@@ -66,13 +66,13 @@ static bool liar_hello(struct liar *l)
     if (l->signer->ops->certificate(l->signer, m.identity, &m.identity_bytes) != ERR_OK)
         return false;
     l->heard = l->link->ops->hello(l->link, &m, &a) == ERR_OK;
-    if (!l->heard || !a.epoch) {
+    if (!l->heard || !a.term) {
         if (a.outcome == ROUND_EXCLUDED)
             printf("hello answer=excluded text=\"%s\"\n", a.text);
         l->excluded = a.outcome == ROUND_EXCLUDED;
         return false;
     }
-    l->epoch = a.epoch;
+    l->term = a.term;
     l->round = a.fragments[0].round;
     l->manifest = a.fragments[0].manifest;
     return true;
@@ -176,7 +176,7 @@ static bool calls_run(struct liar *l)
     for (int64_t i = 0; good && i < l->calls; i++) {
         good = calls_make(l, (uint64_t)i) &&
                (i < l->calls / 2 || i % 16 ||
-                !l->epoch || /* lies bring quarantine: in the second half */
+                !l->term || /* lies bring quarantine: in the second half */
                 lie_refused(l, &lies[(size_t)i / 16 % (sizeof lies / sizeof *lies)]));
         l->manifest.bytes[0] ^= (uint8_t)(i % 2); /* an offer with another parent */
     }

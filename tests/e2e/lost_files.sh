@@ -43,7 +43,7 @@ ends 0 "$b" "site b"
 serve_ends
 [ "$(final a)" = "$wanted_a" ] || fail "site a ended at $(final a), undisturbed $wanted_a"
 [ "$(final b)" = "$wanted_b" ] || fail "site b ended at $(final b), undisturbed $wanted_b"
-for event in current_found epoch_lost journal_lost run_cfg_lost; do
+for event in current_found term_lost journal_lost run_cfg_lost; do
     [ "$(lines "ev=$event" serve.out)" -eq 1 ] || fail "the aggregator does not say $event, once"
 done
 [ "$(lines "ev=current_found" a.out)" -eq 2 ] || fail "site a does not say twice that CURRENT was found again"
@@ -58,7 +58,7 @@ grep -q "run.cfg is missing, and the rounds there were made with other settings"
 # What cannot be known again is left to a person, with the files' names: exit code 1.
 rm aggregator/epoch aggregator/journal
 serve
-ends 1 "$serve_pid" "an aggregator without epoch and journal"
+ends 1 "$serve_pid" "an aggregator without term and journal"
 grep -q "aggregator/epoch and journal: both missing or damaged" serve.out || fail "the lost files are not named"
 rm a/id/site
 train a

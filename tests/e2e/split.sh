@@ -18,7 +18,7 @@ accepted() {
     await "no contribution of site $2 to round $1" 'stored "$waited_for"'
 }
 
-# epoch 2 of the original: round 0 with a and b; b is gone before it is committed
+# term 2 of the original: round 0 with a and b; b is gone before it is committed
 serve
 until_lines 2 "ev=listening" serve.out
 sites_start a b
@@ -35,7 +35,7 @@ wait "$a" "$serve_pid" 2>/dev/null || :
 sum() { sha256sum <"$1"; }
 sent=$(sum a/outbox/0/0)
 
-# epochs 2 and 3 of the copy
+# terms 2 and 3 of the copy
 for start in 1 2; do
     "$atoll" serve --config run.yaml --serve.dir copy >>copy.out 2>&1 &
     serve_pid=$!

@@ -96,7 +96,7 @@ static struct slow slow_read(const uint8_t *data, size_t size)
             if (kind != JOURNAL_HEAD)
                 s.e = ERR_MISMATCH;
         } else if (number(r + 8, 8) != sequence || memcmp(r + 16, last.bytes, 32) != 0 ||
-                   (kind != JOURNAL_ACCEPT && kind != JOURNAL_COMMIT && kind != JOURNAL_EPOCH &&
+                   (kind != JOURNAL_ACCEPT && kind != JOURNAL_COMMIT && kind != JOURNAL_TERM &&
                     kind != JOURNAL_QUARANTINE && kind != JOURNAL_OPERATOR &&
                     kind != JOURNAL_ROSTER && kind != JOURNAL_AMENDMENT)) {
             s.e = ERR_CORRUPT;
@@ -187,7 +187,7 @@ static void append_and_read(struct env_memory *m, struct journal *j, size_t coun
 {
     struct journal again;
     struct seen s = {.count = 0};
-    struct journal_record r = {.kind = JOURNAL_EPOCH, .round = 7};
+    struct journal_record r = {.kind = JOURNAL_TERM, .round = 7};
     ASSERT(journal_append(j, &r) == ERR_OK);
     ASSERT(journal_open(&again, &m->env, PATH, see, &s) == ERR_OK);
     ASSERT(s.count == count + 1 && !again.cut_bytes && again.sequence == j->sequence);

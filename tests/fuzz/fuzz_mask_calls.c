@@ -39,7 +39,7 @@ static struct {
     struct arena forever;
     struct signer_sim aggregator, identity[SITES];
     struct env_memory base;
-    uint64_t epoch;
+    uint64_t term;
     struct cipher_key own[SITES]; /* masks of the contributions */
     struct body honest[SITES][WIRE_MASK_LAST + 1];
     /* Of an input: */
@@ -94,7 +94,7 @@ static struct wire_head head_of(unsigned site)
 {
     struct wire_head h = {.run = "fuzz",
                           .roster_version = 1,
-                          .epoch = t.epoch,
+                          .term = t.term,
                           .incarnation = 1,
                           .instance = 1,
                           .config = identity_digest(canonical)};
@@ -108,7 +108,7 @@ static void say_hello(unsigned site)
     static struct wire_hello_answer answer;
     const struct outer_state_fragment *state = &t.replica.state[0];
     struct signer *own = &t.identity[site].signer;
-    t.epoch = 0;
+    t.term = 0;
     m = (struct wire_hello){.head = head_of(site),
                             .major = WIRE_MAJOR,
                             .config = canonical,
@@ -118,8 +118,8 @@ static void say_hello(unsigned site)
         .round = state->round, .state = state->digest, .manifest = state->manifest};
     ASSERT(own->ops->certificate(own, m.identity, &m.identity_bytes) == ERR_OK);
     t.s.hello(t.s.self, uri_of(site), &m, &answer);
-    t.epoch = answer.epoch;
-    ASSERT(t.epoch);
+    t.term = answer.term;
+    ASSERT(t.term);
 }
 
 /* Without masks of pairs, which cancel each other in the sum. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A start from a directory with damage. First byte, even: an aggregator's, with two committed
- * rounds and a contribution to the third (journal, epoch, CURRENT, manifests, states, aggregates,
+ * rounds and a contribution to the third (journal, term, CURRENT, manifests, states, aggregates,
  * spool); odd: a site's, with a stored contribution (outbox, state, id/site). Then edits of four
  * bytes: file, offset (two bytes), what. Manifest, journal and state are changed together, and an
  * edit may make the head of a record right again, so that what is behind its digest is reached.
@@ -93,11 +93,11 @@ static void replica_close(struct replica *r)
 
 /* ---- the undisturbed run ---- */
 
-static struct wire_head head_of(unsigned site, uint64_t epoch)
+static struct wire_head head_of(unsigned site, uint64_t term)
 {
     struct wire_head h = {.run = "fuzz",
                           .roster_version = 1,
-                          .epoch = epoch,
+                          .term = term,
                           .incarnation = 1,
                           .instance = 1,
                           .config = digest_of(canonical, strlen(canonical))};
@@ -120,7 +120,7 @@ static uint64_t say_hello(struct replica *r, unsigned site, struct wire_hello_an
         .round = state->round, .state = state->digest, .manifest = state->manifest};
     snprintf(uri, sizeof uri, "atoll://fuzz/site/%s", names[site]);
     s.hello(s.self, uri, &m, answer);
-    return answer->epoch;
+    return answer->term;
 }
 
 static void contribute(struct replica *r, unsigned site)

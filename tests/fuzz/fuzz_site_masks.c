@@ -214,8 +214,8 @@ static void announce_tell(struct body *to, uint32_t version)
     to->size_bytes = bytes_size(&w);
 }
 
-/* Of a, b, c, d; of another epoch: a second seal. */
-static void seal_tell(struct body *sign, struct body *reveal, uint64_t epoch)
+/* Of a, b, c, d; of another term: a second seal. */
+static void seal_tell(struct body *sign, struct body *reveal, uint64_t term)
 {
     static struct seal s;
     uint8_t bytes[SEAL_BYTES_MAX + SIGNER_BYTES], one[SEAL_SIGNATURE_BYTES];
@@ -223,7 +223,7 @@ static void seal_tell(struct body *sign, struct body *reveal, uint64_t epoch)
         .run = "fuzz", .config = identity_digest(canonical), .roster_version = 1, .sites = SITES};
     struct signer *by = &t.aggregator.signer;
     struct bytes_writer w = bytes_writer(reveal->bytes, sizeof reveal->bytes);
-    s = (struct seal){.of = {.u = all_sites(SITES)}, .epoch = epoch, .s = all_sites(SITES - 1)};
+    s = (struct seal){.of = {.u = all_sites(SITES)}, .term = term, .s = all_sites(SITES - 1)};
     for (unsigned i = 0; i < SITES - 1; i++)
         s.payload[i] = i ? digest_of(names[i], 1) : t.site->own.main->box.made.payload;
     size_t n = seal_write(&c, &s, bytes);

@@ -86,9 +86,9 @@ class Site:
         self.link.head.CopyFrom(pb.Head(run=self.s["run.name"].encode(), site=a.site.encode(), config=self.config,
                                         incarnation=incarnation, instance=random.getrandbits(63)))
         self.link.greet = self.hello
-        seen, self.epoch, self.instance = self.store.get("announcement"), 0, 0
+        seen, self.term, self.instance = self.store.get("announcement"), 0, 0
         if seen is not None:
-            self.epoch, self.instance = int(seen["epoch"]), int(seen["instance"])
+            self.term, self.instance = int(seen["term"]), int(seen["instance"])
             self.link.identity.announcement = seen["data"].tobytes()
         found = [self.store.get(f"fragment-{f}") for f in range(self.count)]
         self.state = [Fragment(x) for x in found] if all(found) else None
@@ -107,14 +107,14 @@ class Site:
         if kind not in ("current", "behind", "join"):
             raise Refused(f"hello: {kind}: {answer.text.decode()}")
         identity.heard(answer, 0)
-        need(answer.epoch > self.epoch or (answer.epoch, answer.instance) == (self.epoch, self.instance),
-             "an epoch that this site has left, or another instance of it")
-        self.epoch, self.instance = answer.epoch, answer.instance
-        self.store.put("announcement", data=blob(identity.announcement), epoch=np.uint64(self.epoch), instance=np.uint64(self.instance))
-        self.link.head.epoch, self.link.head.roster_version = answer.epoch, answer.roster_version
+        need(answer.term > self.term or (answer.term, answer.instance) == (self.term, self.instance),
+             "a term that this site has left, or another instance of it")
+        self.term, self.instance = answer.term, answer.instance
+        self.store.put("announcement", data=blob(identity.announcement), term=np.uint64(self.term), instance=np.uint64(self.instance))
+        self.link.head.term, self.link.head.roster_version = answer.term, answer.roster_version
         need(len(answer.fragments) == self.count, "other fragments than the settings'")
         self.ends, self.there = list(answer.ends), answer.fragments
-        say("hello", answer=kind, epoch=answer.epoch)
+        say("hello", answer=kind, term=answer.term)
         if kind == "join":
             self.join()
             self.hello()
@@ -216,7 +216,7 @@ class Site:
             if kind == "commit":
                 m = formats.Manifest(answer.manifest)
                 self.link.identity.check(m)
-                need(m.epoch < self.epoch or (m.epoch, m.instance) == (self.epoch, self.instance), "S6: a manifest of another epoch")
+                need(m.term < self.term or (m.term, m.instance) == (self.term, self.instance), "S6: a manifest of another term")
                 return m
             if kind == "gone":
                 return None

@@ -582,7 +582,7 @@ class Manifest:
         if magic == b"atollM5\0":
             self.read_parts(r, count)
         self.digest, self.proof = sha256(data[:r.at]), data[r.at:]  # proof: the envelope, as hello shows it
-        self.epoch, self.instance, self.unix_ms, self.signature = r.take(ENVELOPE.format[1:])
+        self.term, self.instance, self.unix_ms, self.signature = r.take(ENVELOPE.format[1:])
         need(r.at == len(data), "bytes behind the manifest")
 
     def read_parts(self, r, count):

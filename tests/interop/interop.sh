@@ -61,7 +61,7 @@ kill -9 "$serve_pid" && wait "$serve_pid" 2>/dev/null || :
 serve
 foreign --noise 4 --die 1:3:stored
 killed "$pid"
-grep -q "ev=hello answer=behind epoch=2" b.out || fail "the foreign site did not catch up with the round that it died in"
+grep -q "ev=hello answer=behind term=2" b.out || fail "the foreign site did not catch up with the round that it died in"
 # the round of which only site a's part is there is closed with nobody in it
 await "atoll operator abort" '"$atoll" operator abort --fragment 1 --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1'
 rm b/outbox-1 # as if it had not come to that round: it makes its contribution all the same, for the residual

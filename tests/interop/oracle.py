@@ -62,8 +62,8 @@ class Peer:
         for field, value in changes.items():
             setattr(request, field, value)
         kind, answer = self.call("hello", request)
-        if answer is not None and answer.epoch:
-            self.head.epoch, self.head.roster_version = answer.epoch, answer.roster_version
+        if answer is not None and answer.term:
+            self.head.term, self.head.roster_version = answer.term, answer.roster_version
         return kind, answer
 
     def contribute(self, *messages):
@@ -178,7 +178,7 @@ def faults(run):
             (2.1, "mismatch", "aggregator", 1), (2.1, "mismatch", "roster_version", 2), (2.2, "invalid", "signature", b"x" * 64),
             (2.3, "invalid", "weight", 0.0), (2.3, "invalid", "weight", 1e6), (2.3, "invalid", "fragment", 9),
             (2.3, "invalid", "payload", b""), (2.3, "invalid", "round", 5), (2.4, "mismatch", "codec", 0), (2.4, "mismatch", "codec", 99),
-            (3, "rebind", "epoch", head.epoch - 1), (3, "rebind", "epoch", head.epoch + 1),
+            (3, "rebind", "term", head.term - 1), (3, "rebind", "term", head.term + 1),
             (4, "superseded", "incarnation", head.incarnation - 1), (4, "conflict", "instance", head.instance + 1),
             (4, "rebind", "incarnation", head.incarnation + 1), (5, "behind", "round", 0), (5, "conflict", "round", 2),
             (6, "conflict", "parent", OTHER), (6, "mismatch", "grid", OTHER), (9, "invalid", "payload_bytes", 0),
@@ -200,8 +200,8 @@ def ask_pairs(run):
         fields = [field for _, _, field, _, _ in pair]
         if len(set(fields)) < len(fields):
             continue
-        # The codec is compared in the round in flight; instances where the incarnation is the bound one; rosters in no older epoch.
-        older = any(name == f"epoch={run.b.head.epoch - 1}" for _, _, _, name, _ in pair)
+        # The codec is compared in the round in flight; instances where the incarnation is the bound one; rosters in no older term.
+        older = any(name == f"term={run.b.head.term - 1}" for _, _, _, name, _ in pair)
         rows = [(row, answer) for row, answer, field, _, _ in pair
                 if not (field == "codec" and "round" in fields) and not (field == "instance" and "incarnation" in fields)
                 and not (field == "roster_version" and older)]
@@ -275,7 +275,7 @@ def ask_payload(run):
 def ask_calls(run, a):
     b, head = run.b, run.b.head
     z = Peer(a, "z", "z")
-    z.head.epoch = head.epoch
+    z.head.term = head.term
     expect("hello of a site that is not in the roster", "excluded", z.hello()[0])
     expect("an offer of a site that is not in the roster", "excluded", run.ask(run.offer(z, 1, "int8", run.good, OTHER), peer=z))
     expect("an operator's hello", "denied", Peer(a, "operator", "b").hello()[0])
@@ -297,9 +297,9 @@ def ask_calls(run, a):
     expect("hello with another history", "conflict", b.hello(dict(run.now, manifest=OTHER))[0])
     expect("hello with another state of that manifest", "diverged", b.hello(dict(run.now, state=OTHER))[0])
     expect("hello with a later round", "conflict", b.hello(dict(run.now, round=2))[0])
-    head.epoch += 1
-    expect("hello with a later epoch that nothing proves", "conflict", b.hello(run.now)[0])
-    head.epoch -= 1
+    head.term += 1
+    expect("hello with a later term that nothing proves", "conflict", b.hello(run.now)[0])
+    head.term -= 1
     expect("hello without a state", "join", b.hello()[0])
     poll = lambda round_, **fields: b.call("poll", pb.PollRequest(head=head, round=round_, **fields))[0]
     expect("poll of a committed round", "commit", poll(0))
@@ -317,14 +317,14 @@ def ask_calls(run, a):
 
 
 def ask_proofs(run, a):
-    """What a site shows of a later epoch. A proof is one with the aggregator's signature; it ends the aggregator."""
-    b, later = run.b, run.b.head.epoch + 1
+    """What a site shows of a later term. A proof is one with the aggregator's signature; it ends the aggregator."""
+    b, later = run.b, run.b.head.term + 1
     own = signing.Identity(a.tls, "aggregator", b.head.run)
     proof = own.announce(0, later, 7)
-    expect("the announcement of a later epoch, damaged", "current", b.hello(run.now, announcement=proof[:-1] + b"x")[0])
-    expect("the announcement of a later epoch, by a site", "current", b.hello(run.now, announcement=b.link.identity.announce(0, later, 7))[0])
+    expect("the announcement of a later term, damaged", "current", b.hello(run.now, announcement=proof[:-1] + b"x")[0])
+    expect("the announcement of a later term, by a site", "current", b.hello(run.now, announcement=b.link.identity.announce(0, later, 7))[0])
     # It ends with exit code 4, which oracle.sh looks at; the answer may be lost with it.
-    expect("the announcement of a later epoch", {"lost_state", "status UNAVAILABLE"}, b.hello(run.now, announcement=proof)[0])
+    expect("the announcement of a later term", {"lost_state", "status UNAVAILABLE"}, b.hello(run.now, announcement=proof)[0])
     return 3
 
 

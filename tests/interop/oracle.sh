@@ -15,4 +15,4 @@ code=0
     --settings aggregator/run.cfg >oracle.out 2>&1 || code=$?
 cat oracle.out
 [ "$code" -eq 0 ] || fail "the oracle disagrees"
-ends 4 "$serve_pid" "the aggregator, shown that another one has begun a later epoch"
+ends 4 "$serve_pid" "the aggregator, shown that another one has begun a later term"

@@ -25,7 +25,7 @@ def header(offer):
     h = offer.head
     return b"".join([
         b"atollSH2" if offer.charged else b"atollSH1", text(h.run), text(h.site), digest(h.config),
-        struct.pack("<IQQQI", h.roster_version, h.epoch, h.incarnation, h.instance, h.aggregator),
+        struct.pack("<IQQQI", h.roster_version, h.term, h.incarnation, h.instance, h.aggregator),
         struct.pack("<IQIQ", offer.fragment, offer.round, offer.codec, offer.payload_bytes),
         digest(offer.payload), digest(offer.parent), digest(offer.grid),
         struct.pack("<fQQB", offer.weight, offer.data_cursor, offer.max_local_steps_offline, offer.residual_ratio),
@@ -35,11 +35,11 @@ def header(offer):
 def manifest(m):
     """The same of a manifest (formats.Manifest)."""
     return b"".join([b"atollSM1", text(m.run.encode()), struct.pack("<IQ", m.fragment, m.round), m.digest,
-                     struct.pack("<QQQ", m.epoch, m.instance, m.unix_ms)])
+                     struct.pack("<QQQ", m.term, m.instance, m.unix_ms)])
 
 
-def epoch(run, index, number, instance):
-    """The same of the announcement of an epoch."""
+def term(run, index, number, instance):
+    """The same of the announcement of a term."""
     return b"".join([b"atollSE1", text(run), struct.pack("<IQQ", index, number, instance)])
 
 
@@ -73,10 +73,10 @@ class Identity:
         offer.signature = self.key.sign(header(offer))
 
     def heard(self, answer, index):
-        """Of a hello: the announcement of epoch and instance."""
+        """Of a hello: the announcement of term and instance."""
         data = answer.announcement
         at = 8 + 2 + len(self.run) + 4 + 8 + 8
-        signed = epoch(self.run, index, answer.epoch, answer.instance)
+        signed = term(self.run, index, answer.term, answer.instance)
         need(data[:at] == signed, "an announcement of something else than the answer says")
         size, = struct.unpack_from("<H", data, at)
         chain, signature = certificates(data[at + 2:at + 2 + size]), data[at + 2 + size:]
@@ -86,7 +86,7 @@ class Identity:
 
     def announce(self, index, number, instance):
         """What only an aggregator's key can make."""
-        signed = epoch(self.run, index, number, instance)
+        signed = term(self.run, index, number, instance)
         return b"".join([signed, struct.pack("<H", len(self.certificate)), self.certificate, self.key.sign(signed)])
 
     def check(self, m):

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of calls: who may say what, about which run, epoch, process and round. */
+/* Rows of calls: who may say what, about which run, term, process and round. */
 #include "tests/outer/link/link_craft.h"
 #include "tests/refusals/refusals.h"
 #include "tests/refusals/scene.h"
@@ -144,11 +144,11 @@ static const char *offer_but(void (*change)(struct wire_contribution *))
 OFFER_BUT(wrong_run, m->head.run[0] = 'x')
 OFFER_BUT(wrong_config, m->head.config.bytes[7] ^= 1)
 OFFER_BUT(wrong_roster, m->head.roster_version++)
-OFFER_BUT(epoch_lower, m->head.epoch--)
+OFFER_BUT(term_lower, m->head.term--)
 OFFER_BUT(other_instance, m->head.instance++)
 OFFER_BUT(old_incarnation, m->head.incarnation--)
 OFFER_BUT(offered_ahead, m->round++)
-OFFER_BUT(offered_epoch_higher, m->head.epoch++)
+OFFER_BUT(offered_term_higher, m->head.term++)
 OFFER_BUT(wrong_parent, m->parent.bytes[31] ^= 1)
 OFFER_BUT(other_fragment, m->fragment = 1)
 OFFER_BUT(length_2_64, m->payload_bytes = UINT64_MAX)

@@ -507,7 +507,7 @@ struct wire_head masked_head(char site)
     assert_non_null(s);
     struct wire_head h = {.config = s->own.config,
                           .roster_version = s->members.version[0],
-                          .epoch = s->peer[0].epoch,
+                          .term = s->peer[0].term,
                           .incarnation = s->call.incarnation,
                           .instance = s->call.instance};
     snprintf(h.run, sizeof h.run, "test");

@@ -199,14 +199,14 @@ static void sign_again(const struct wire_poll *m, struct wire_poll_answer *answe
         answer->wants = WIRE_MASK_SIGN;
 }
 
-/* The same seal in a later epoch. */
+/* The same seal in a later term. */
 static void second_to_sign(const struct wire_mask *m, struct wire_mask_answer *answer)
 {
     struct seal s;
     if (!asks(m, WIRE_MASK_SIGN) || answer->answer.outcome != ROUND_NONE || !masked_signed())
         return;
     seal_take(answer, &s);
-    s.epoch++;
+    s.term++;
     seal_give(answer, &s, masked_signer('-'));
 }
 
@@ -252,7 +252,7 @@ static void second_to_reveal(const struct wire_mask *m, struct wire_mask_answer 
     if (!asks(m, WIRE_MASK_REVEAL) || answer->answer.outcome != ROUND_NONE)
         return;
     unsigned count = reveal_take(answer, &s, x);
-    s.epoch++;
+    s.term++;
     reveal_give(answer, &s, x, count);
 }
 

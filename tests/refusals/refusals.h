@@ -74,13 +74,13 @@
     X(LINEAGE, wrong_config, "answer mismatch", "another digest of the settings")                  \
     X(LINEAGE, wrong_roster, "answer mismatch", "a later version of the roster")                   \
     X(LINEAGE, wrong_major, "answer mismatch", "another major version of the protocol")            \
-    X(LINEAGE, epoch_lower, "answer rebind", "an earlier epoch")                                   \
-    X(LINEAGE, epoch_higher_no_proof, "answer conflict",                                           \
-      "a later epoch, without proof, or announced by a site")                                      \
-    X(LINEAGE, epoch_higher_proof, "answer lost_state",                                            \
-      "a later epoch that another process of the aggregator has signed: this one halts")           \
-    X(LINEAGE, epoch_instance_proof, "answer lost_state",                                          \
-      "the same epoch of another process, signed: this one halts")                                 \
+    X(LINEAGE, term_lower, "answer rebind", "an earlier term")                                     \
+    X(LINEAGE, term_higher_no_proof, "answer conflict",                                            \
+      "a later term, without proof, or announced by a site")                                       \
+    X(LINEAGE, term_higher_proof, "answer lost_state",                                             \
+      "a later term that another process of the aggregator has signed: this one halts")            \
+    X(LINEAGE, term_instance_proof, "answer lost_state",                                           \
+      "the same term of another process, signed: this one halts")                                  \
     X(LINEAGE, other_instance, "answer conflict", "the same start of a site, another process")     \
     X(LINEAGE, old_incarnation, "answer superseded", "an earlier process of the site")             \
     X(LINEAGE, round_replayed, "answer behind", "the bytes of a committed round")                  \
@@ -90,7 +90,7 @@
     X(LINEAGE, ahead_proof, "answer lost_state",                                                   \
       "a later round whose manifest the aggregator's identity has signed: this one halts")         \
     X(LINEAGE, history_proof, "answer lost_state",                                                 \
-      "another manifest of the same round, of a later epoch, signed: this one halts")              \
+      "another manifest of the same round, of a later term, signed: this one halts")               \
     X(LINEAGE, wrong_parent, "answer conflict", "the present round of another history")            \
     X(LINEAGE, other_fragment, "answer invalid", "a fragment that the run does not have")          \
     X(LINEAGE, header_signature_bad, "answer invalid",                                             \
@@ -134,10 +134,10 @@
     OTHER(SITE, manifest_signature_bad, "site DENIED", "a manifest whose signature does not hold", \
           "tests/outer/site/test_site.c", test_what_is_not_signed_is_not_adopted)                  \
     OTHER(SITE, announcement_bad, "site DENIED",                                                   \
-          "an epoch that is not signed, or by a site, or another than the answer says",            \
-          "tests/outer/site/test_site.c", test_an_epoch_that_is_not_signed)                        \
-    OTHER(SITE, manifest_epoch_lower, "not adopted", "a manifest of an earlier epoch",             \
-          "tests/outer/site/test_site.c", test_a_commit_of_an_older_epoch_is_not_adopted)          \
+          "a term that is not signed, or by a site, or another than the answer says",              \
+          "tests/outer/site/test_site.c", test_an_term_that_is_not_signed)                         \
+    OTHER(SITE, manifest_term_lower, "not adopted", "a manifest of an earlier term",               \
+          "tests/outer/site/test_site.c", test_a_commit_of_an_older_term_is_not_adopted)           \
     OTHER(SITE, manifest_omits_me_strict, "site DISAGREE", "a manifest without this site",         \
           "tests/outer/site/test_site.c", test_spoiled_manifests)                                  \
     OTHER(SITE, manifest_alters_my_digest, "site DISAGREE",                                        \

@@ -230,7 +230,7 @@ struct wire_head scene_head(const struct scene_site *s)
 {
     struct wire_head h = {.run = "test",
                           .roster_version = 1,
-                          .epoch = s->epoch,
+                          .term = s->term,
                           .incarnation = s->incarnation,
                           .instance = s->instance,
                           .config = identity_digest(canonical)};
@@ -277,7 +277,7 @@ struct scene_site *scene_fresh(unsigned index)
     hand_end(c, NULL);
     hand_close(&h);
     arena_free(&a);
-    s->epoch = scene.epoch = answer.epoch;
+    s->term = scene.term = answer.term;
     scene.instance = answer.instance;
     return s;
 }

@@ -13,7 +13,7 @@ struct scene_site { /* a process of a site: what it puts into its headers */
     const char *name;
     struct signer *signer;
     unsigned index;
-    uint64_t incarnation, instance, epoch;
+    uint64_t incarnation, instance, term;
 };
 struct scene {
     char root[64]; /* scratch directory */
@@ -22,7 +22,7 @@ struct scene {
     struct scene_site site[SCENE_SITES];
     struct digest digest;  /* of the state that no refused call may change */
     struct signer *signer; /* the aggregator's */
-    uint64_t epoch, instance;
+    uint64_t term, instance;
     bool bare; /* offers go as they are */
 };
 extern struct scene scene;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of identities: who signed a header, an epoch, a manifest; and what an aggregator does that
+/* Rows of identities: who signed a header, a term, a manifest; and what an aggregator does that
  * is shown a signature of its own identity about what it does not have. */
 #include "tests/outer/link/link_craft.h"
 #include "tests/refusals/refusals.h"
 #include "tests/refusals/scene.h"
 
 const char *offered_ahead(void); /* calls.c */
-const char *offered_epoch_higher(void);
+const char *offered_term_higher(void);
 
 /* ---- headers ---- */
 
@@ -166,21 +166,21 @@ const char *identity_second(void)
 
 /* ---- proofs ---- */
 
-static void announce(struct wire_hello *m, struct signer *by, uint64_t epoch, uint64_t instance)
+static void announce(struct wire_hello *m, struct signer *by, uint64_t term, uint64_t instance)
 {
-    struct signed_announcement a = {.run = "test", .epoch = epoch, .instance = instance};
+    struct signed_announcement a = {.run = "test", .term = term, .instance = instance};
     assert_int_equal(signed_announcement_make(by, &a, &m->announcement), ERR_OK);
-    m->head.epoch = epoch;
+    m->head.term = term;
 }
 
 /* A state after a manifest that `by` has signed. */
-static void stand_on(struct wire_hello *m, struct signer *by, uint64_t round, uint64_t epoch)
+static void stand_on(struct wire_hello *m, struct signer *by, uint64_t round, uint64_t term)
 {
     static struct manifest made;
     struct wire_fragment_state *f = &m->fragments[0];
     assert_int_equal(outer_state_manifest(&scene.replica, 0, 0, &made), ERR_OK);
     made.round = round - 1;
-    made.epoch = epoch;
+    made.term = term;
     made.state_after.bytes[0] ^= 1;
     assert_int_equal(signed_manifest_sign(by, &made), ERR_OK);
     f->round = round;
@@ -196,37 +196,37 @@ static const char *halts(const struct wire_hello *m)
     return text;
 }
 
-const char *epoch_higher_no_proof(void)
+const char *term_higher_no_proof(void)
 {
     scene_here();
     struct scene_site *s = scene_fresh(0);
     struct wire_hello m = scene_hello(s);
-    m.head.epoch++;
+    m.head.term++;
     assert_string_equal(scene_call("a", LINK_HELLO, &m), "answer conflict");
-    assert_string_equal(offered_epoch_higher(), "answer rebind"); /* to show it at hello */
+    assert_string_equal(offered_term_higher(), "answer rebind"); /* to show it at hello */
     m = scene_hello(s);
-    announce(&m, scene.site[1].signer, scene.epoch + 1, 7);
+    announce(&m, scene.site[1].signer, scene.term + 1, 7);
     assert_string_equal(scene_call("a", LINK_HELLO, &m), "answer conflict");
-    announce(&m, scene.signer, scene.epoch + 1, 7);
+    announce(&m, scene.signer, scene.term + 1, 7);
     m.announcement.bytes[m.announcement.size_bytes - 1] ^= 1;
     return scene_call("a", LINK_HELLO, &m);
 }
 
-const char *epoch_higher_proof(void)
+const char *term_higher_proof(void)
 {
     scene_here();
     struct wire_hello m = scene_hello(scene_fresh(0));
-    announce(&m, scene.signer, scene.epoch, scene.instance); /* its own proves nothing */
+    announce(&m, scene.signer, scene.term, scene.instance); /* its own proves nothing */
     assert_string_equal(scene_call("a", LINK_HELLO, &m), "answer current");
-    announce(&m, scene.signer, scene.epoch + 1, 7);
+    announce(&m, scene.signer, scene.term + 1, 7);
     return halts(&m);
 }
 
-const char *epoch_instance_proof(void)
+const char *term_instance_proof(void)
 {
     scene_here();
     struct wire_hello m = scene_hello(scene_fresh(0));
-    announce(&m, scene.signer, scene.epoch, scene.instance + 1);
+    announce(&m, scene.signer, scene.term, scene.instance + 1);
     return halts(&m);
 }
 
@@ -237,7 +237,7 @@ const char *ahead_no_proof(void)
     struct wire_hello m = scene_hello(s);
     m.fragments[0].round++;
     assert_string_equal(scene_call("a", LINK_HELLO, &m), "answer conflict");
-    stand_on(&m, s->signer, 2, scene.epoch);
+    stand_on(&m, s->signer, 2, scene.term);
     assert_string_equal(scene_call("a", LINK_HELLO, &m), "answer conflict");
     return offered_ahead();
 }
@@ -246,7 +246,7 @@ const char *ahead_proof(void)
 {
     scene_here();
     struct wire_hello m = scene_hello(scene_fresh(0));
-    stand_on(&m, scene.signer, 2, scene.epoch);
+    stand_on(&m, scene.signer, 2, scene.term);
     return halts(&m);
 }
 
@@ -254,8 +254,8 @@ const char *history_proof(void)
 {
     scene_here();
     struct wire_hello m = scene_hello(scene_fresh(0));
-    stand_on(&m, scene.signer, 1, 0); /* of an epoch before ours: that site has to step back */
+    stand_on(&m, scene.signer, 1, 0); /* of a term before ours: that site has to step back */
     assert_string_equal(scene_call("a", LINK_HELLO, &m), "answer conflict");
-    stand_on(&m, scene.signer, 1, scene.epoch);
+    stand_on(&m, scene.signer, 1, scene.term);
     return halts(&m);
 }

@@ -7,7 +7,7 @@
 #include "outer/store/env_files.h"
 
 enum {
-    START_OPERATIONS = 8, /* from a new journal to the epoch in it */
+    START_OPERATIONS = 8, /* from a new journal to the term in it */
     BROKEN_LIVES = 3 /* then a person puts another disk in, with a copy of what is on the old */
 };
 static const char KEYS_PATH[] = "id/maskkeys";

@@ -38,7 +38,7 @@ static inline unsigned least(bool strict)
     return strict ? SITES : SITES / 2 + 1;
 }
 
-static inline void core_load(const struct core *c, uint64_t epoch, bool strict)
+static inline void core_load(const struct core *c, uint64_t term, bool strict)
 {
     memset(&live, 0, sizeof live);
     live.sites = live.room = SITES;
@@ -47,7 +47,7 @@ static inline void core_load(const struct core *c, uint64_t epoch, bool strict)
     live.quorum = least(strict);
     live.strict = strict;
     live.straggler_ms = STRAGGLER_MS;
-    live.epoch = epoch;
+    live.term = term;
     live.s = bound;
     live.f[0] = c->fragment;
     live.f[0].entries = entries;
@@ -68,7 +68,7 @@ static inline void core_keep(struct core *c)
 }
 
 /* That of a new process at the state before `round`, live. */
-static inline void core_begin(struct core *c, uint64_t epoch, bool strict, uint64_t round,
+static inline void core_begin(struct core *c, uint64_t term, bool strict, uint64_t round,
                               const struct digest *manifest, const struct digest *state)
 {
     memset(c, 0, sizeof *c);
@@ -76,7 +76,7 @@ static inline void core_begin(struct core *c, uint64_t epoch, bool strict, uint6
     c->fragment.members = everybody();
     c->fragment.n = SITES;
     c->fragment.quorum = least(strict);
-    core_load(c, epoch, strict);
+    core_load(c, term, strict);
     round_place(&live, 0, round, manifest, state);
 }
 

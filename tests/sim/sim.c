@@ -277,7 +277,7 @@ static bool excused(const struct sim *s, enum err e)
 }
 
 /* With a copied directory: another history, another process of the same name, or the proof that an
- * aggregator is not the newest. Of two aggregators in the same epoch one may give the manifest and
+ * aggregator is not the newest. Of two aggregators in the same term one may give the manifest and
  * the other the aggregate: other bytes than announced.
  */
 static bool for_a_person(const struct sim *s, enum err e)

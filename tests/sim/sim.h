@@ -63,7 +63,7 @@ struct sim_memory {
  * All 0: as the seed draws them. */
 struct sim_leaning {
     double journal; /* chance that an aggregator that is down loses its journal; half of the starts
-                       that follow end between the new journal and the epoch in it */
+                       that follow end between the new journal and the term in it */
     double full;    /* chance that a site's file of keys finds no space */
     double power;   /* chance that the power goes soon after the removal of a file for good; some
                        processes end right after they have stored an eager start, each step has a

@@ -218,8 +218,8 @@ static void saw_hello(void *self, void *site, const struct wire_hello *m,
     s->r->stepped_back += a->outcome == ROUND_STEP_BACK;
     bool bound = a->outcome == ROUND_CURRENT || a->outcome == ROUND_BEHIND ||
                  a->outcome == ROUND_JOIN || a->outcome == ROUND_STEP_BACK;
-    if (bound && a->epoch > n->hello_epoch[at->index])
-        n->hello_epoch[at->index] = a->epoch;
+    if (bound && a->term > n->hello_term[at->index])
+        n->hello_term[at->index] = a->term;
 }
 
 static void offer_keep(struct sim_node *n, struct codec_payload payload, struct sim_said said)
@@ -382,13 +382,13 @@ struct codec_payload sim_sent(const struct sim *s, unsigned site, unsigned f, ui
     return sent_first(s, site, f, round, payload, NULL).payload;
 }
 
-static uint64_t hello_epoch(const struct sim_aggregator *at, unsigned site)
+static uint64_t hello_term(const struct sim_aggregator *at, unsigned site)
 {
     const struct sim *s = at->sim;
     uint64_t most = 0;
     for (unsigned i = 0; i < s->nodes; i++)
-        if (s->node[i].index == site && s->node[i].hello_epoch[at->index] > most)
-            most = s->node[i].hello_epoch[at->index];
+        if (s->node[i].index == site && s->node[i].hello_term[at->index] > most)
+            most = s->node[i].hello_term[at->index];
     return most;
 }
 
@@ -639,10 +639,10 @@ static void check_manifest(struct sim_aggregator *at, unsigned f, const struct m
             sim_violate(s,
                         "fragment %u round %" PRIu64 ": the entry of site %s is not what it said",
                         f, t, s->names[site]);
-        if (included && hello_epoch(at, site) < m->epoch) /* docs/protocol.md 3.3 */
+        if (included && hello_term(at, site) < m->term) /* docs/protocol.md 3.3 */
             sim_violate(
-                s, "fragment %u round %" PRIu64 ": site %s counted without hello in epoch %" PRIu64,
-                f, t, s->names[site], m->epoch);
+                s, "fragment %u round %" PRIu64 ": site %s counted without hello in term %" PRIu64,
+                f, t, s->names[site], m->term);
     }
 }
 

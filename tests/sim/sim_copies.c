@@ -35,8 +35,8 @@ static void second_copy(struct sim *s)
     to->env.rot.seals_rotten = from->env.rot.seals_rotten;
     memcpy(to->commits, from->commits, sizeof to->commits);
     memcpy(to->committed, from->committed, sizeof to->committed);
-    for (unsigned i = 0; i < s->nodes; i++) /* epochs before the copy are of both */
-        s->node[i].hello_epoch[1] = s->node[i].hello_epoch[0];
+    for (unsigned i = 0; i < s->nodes; i++) /* terms before the copy are of both */
+        s->node[i].hello_term[1] = s->node[i].hello_term[0];
 }
 
 static void all_to(struct sim *s, struct sim_aggregator *a)
@@ -128,7 +128,7 @@ static void books_copy(struct sim *s, struct sim_node *to, const struct sim_node
     to->offers = from->offers;
     memcpy(to->payload, from->payload, sizeof to->payload);
     memcpy(to->payload_parent, from->payload_parent, sizeof to->payload_parent);
-    memcpy(to->hello_epoch, from->hello_epoch, sizeof to->hello_epoch);
+    memcpy(to->hello_term, from->hello_term, sizeof to->hello_term);
     to->void_books = from->void_books;
     to->step_ms = from->step_ms;
     to->checkpoint_every = from->checkpoint_every;

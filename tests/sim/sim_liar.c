@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An authorised site that lies: values, scales, weights and sizes that no training makes, other
- * bytes for a round, wrong digests, parents, rounds and epochs, states that nobody has, two
+ * bytes for a round, wrong digests, parents, rounds and terms, states that nobody has, two
  * processes at once; one after the other, at every round it finds. None may get a receipt, none may
  * stop the others (docs/protocol.md 3.2, 3.10), and the third refused contribution ends in
  * quarantine (3.12). Now and then it contributes what is in order, so that it has something to
@@ -25,7 +25,7 @@ enum { PAUSE_MAX_MS = 4000, LIES_MAX = 40 }; /* a restart forgets fewer than thr
     X(LIE_DIGEST, ROUND_NONE)                                                                      \
     X(LIE_PARENT, ROUND_CONFLICT)                                                                  \
     X(LIE_LATER, ROUND_CONFLICT)                                                                   \
-    X(LIE_EPOCH, ROUND_CONFLICT)                                                                   \
+    X(LIE_TERM, ROUND_CONFLICT)                                                                    \
     X(LIE_OTHER, ROUND_CONFLICT)                                                                   \
     X(LIE_TWIN, ROUND_CONFLICT)                                                                    \
     X(LIE_NAME, ROUND_DENIED)                                                                      \
@@ -42,7 +42,7 @@ static struct wire_head liar_head(const struct sim_node *n, const struct sim_lia
 {
     const struct sim *s = n->sim;
     struct wire_head h = {.config = digest_of(s->canonical, strlen(s->canonical)),
-                          .epoch = l->epoch,
+                          .term = l->term,
                           .incarnation = l->incarnation,
                           .instance = l->instance};
     snprintf(h.run, sizeof h.run, "sim");
@@ -68,9 +68,9 @@ static bool liar_hello(struct sim_node *n, struct sim_liar *l)
         return false;
     l->excluded =
         n->link.link.ops->hello(&n->link.link, &m, &a) == ERR_OK && a.outcome == ROUND_EXCLUDED;
-    if (!a.epoch)
+    if (!a.term)
         return false;
-    l->epoch = a.epoch;
+    l->term = a.term;
     return true;
 }
 
@@ -124,8 +124,8 @@ static void lie_head(struct wire_contribution *m, enum lie lie)
         m->parent.bytes[0] ^= 1;
     else if (lie == LIE_LATER)
         m->round += 1000000;
-    else if (lie == LIE_EPOCH)
-        m->head.epoch += 1000000;
+    else if (lie == LIE_TERM)
+        m->head.term += 1000000;
     else if (lie == LIE_TWIN)
         m->head.instance += 1000;
     else if (lie == LIE_NAME)

@@ -303,7 +303,7 @@ static bool seal_bytes_read(const struct sim *s, struct sim_seal *x, const struc
     good = good && !b.bad && !memcmp(digest, config.bytes, 32);
     (void)bytes_get_u32(&b); /* version of the roster */
     unsigned sites = bytes_get_u32(&b);
-    (void)bytes_get_u64(&b); /* epoch */
+    (void)bytes_get_u64(&b); /* term */
     uint32_t fragment = bytes_get_u32(&b);
     uint64_t round = bytes_get_u64(&b);
     (void)bytes_get_u32(&b); /* attempt */

@@ -91,7 +91,7 @@ struct sim_node { /* a site */
     struct sim_said said[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX];         /* and of it, too */
     struct codec_payload plain[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* masked: what it was before */
     struct sim_offer *offers; /* of a lying site: all that it offered; else of former parents */
-    uint64_t hello_epoch[SIM_AGGREGATORS_MAX];
+    uint64_t hello_term[SIM_AGGREGATORS_MAX];
     struct link_sim_server *route; /* the aggregator that this site's next call goes to */
 };
 struct sim_commit {
@@ -212,7 +212,7 @@ enum err sim_interval(struct sim_node *n, int64_t step) MUST;
 
 /* sim_liar.c */
 struct sim_liar {
-    uint64_t epoch, incarnation, instance;
+    uint64_t term, incarnation, instance;
     unsigned in_a_row; /* lies refused since the last receipt */
     bool excluded;     /* the answer to the last hello */
 };

@@ -7,7 +7,7 @@
  *
  * In every state: a receipt is of what is in the journal; a set is sealed once, of accepted
  * contributions, of a majority of the configured sites (strict: all), each of which has said hello
- * in this epoch; a site adopts only what follows on its own state; nobody is refused, halted or
+ * in this term; a site adopts only what follows on its own state; nobody is refused, halted or
  * called a conflict, since nobody lies. And from every state, if nothing fails any more, all sites
  * come to the last round (I9).
  *
@@ -30,18 +30,18 @@ enum { SUITE_STATES = 60000, CALM_STEPS = 200 };
 enum { CRASHES_MAX = 2, RESTARTS_MAX = 1 }; /* of the aggregator; of each site */
 
 struct upload { /* a stream that the aggregator's process has accepted the offer of */
-    uint8_t open, round, epoch, incarnation;
+    uint8_t open, round, term, incarnation;
 };
 struct site {
     uint8_t state;       /* states adopted */
     uint8_t set[ROUNDS]; /* who was in them, as this site's manifests say */
-    uint8_t epoch, incarnation;
-    uint8_t made;        /* rounds with a stored contribution, as bits */
-    uint8_t hello_epoch; /* the last epoch in which a hello was answered well */
+    uint8_t term, incarnation;
+    uint8_t made;       /* rounds with a stored contribution, as bits */
+    uint8_t hello_term; /* the last term in which a hello was answered well */
 };
 struct model {
     /* durable at the aggregator */
-    uint8_t epoch, round, set[ROUNDS];
+    uint8_t term, round, set[ROUNDS];
     uint8_t journal; /* sites whose contribution to the round in flight is recorded */
     /* its process */
     uint8_t sealed, seal_set, late; /* late: the deadline has passed */
@@ -92,8 +92,8 @@ static void seal(struct model *m, const struct round_update *u)
             continue;
         set |= (uint8_t)(1 << i);
         count++;
-        if (m->site[i].hello_epoch != m->epoch)
-            violate("a site counts that has not said hello in this epoch");
+        if (m->site[i].hello_term != m->term)
+            violate("a site counts that has not said hello in this term");
     }
     if (set & ~m->journal)
         violate("a set with a contribution that is not recorded");
@@ -121,10 +121,10 @@ static void aggregator_start(struct model *m)
     struct round_event e;
     struct round_update u;
     struct digest manifest = manifest_of(m->set, m->round), state = state_of(m->set, m->round);
-    m->epoch = (uint8_t)(m->epoch + 1);
+    m->term = (uint8_t)(m->term + 1);
     m->sealed = m->seal_set = m->late = 0;
     memset(m->upload, 0, sizeof m->upload);
-    core_begin(&m->core, m->epoch, strict, m->round, &manifest, &state);
+    core_begin(&m->core, m->term, strict, m->round, &manifest, &state);
     for (unsigned i = 0; i < SITES; i++)
         if (m->journal >> i & 1) {
             e = (struct round_event){.kind = ROUND_RESTORED,
@@ -165,7 +165,7 @@ static struct round_event event(const struct model *m, unsigned i, enum round_ev
                                 .site = i,
                                 .incarnation = s->incarnation,
                                 .instance = 10 * (i + 1) + s->incarnation,
-                                .epoch = s->epoch,
+                                .term = s->term,
                                 .round = s->state,
                                 .parent = manifest_of(s->set, s->state),
                                 .state = state_of(s->set, s->state),
@@ -187,7 +187,7 @@ static bool do_hello(struct model *m, unsigned i)
     if (u.outcome != ROUND_CURRENT && u.outcome != ROUND_BEHIND)
         return false;
     e.kind = ROUND_BIND;
-    s->epoch = s->hello_epoch = m->epoch;
+    s->term = s->hello_term = m->term;
     step(m, &e, &u);
     return true;
 }
@@ -201,7 +201,7 @@ static bool offer(struct model *m, unsigned i, const struct round_event *from)
     step(m, &e, &u);
     if (u.outcome == ROUND_RESUME)
         m->upload[i] =
-            (struct upload){1, (uint8_t)e.round, (uint8_t)e.epoch, (uint8_t)e.incarnation};
+            (struct upload){1, (uint8_t)e.round, (uint8_t)e.term, (uint8_t)e.incarnation};
     return true;
 }
 
@@ -228,7 +228,7 @@ static bool do_stored(struct model *m, unsigned i)
         return false;
     m->upload[i] = (struct upload){0};
     e.round = up.round;
-    e.epoch = up.epoch;
+    e.term = up.term;
     e.instance -= e.incarnation - up.incarnation;
     e.incarnation = up.incarnation;
     e.payload = payload_of(&m->site[i], i, up.round);
@@ -321,7 +321,7 @@ static bool act(void *state, unsigned number, unsigned i)
     struct model *m = state;
     enum act a = number;
     bool done = false;
-    core_load(&m->core, m->epoch, strict);
+    core_load(&m->core, m->term, strict);
     switch (a) {
     case ACT_HELLO:
         done = do_hello(m, i);
@@ -374,8 +374,8 @@ static void check_ends(const void *from)
     memcpy(&m, from, sizeof m);
     for (unsigned k = 0; k < CALM_STEPS && !ended(&m) && !*why; k++) {
         for (unsigned i = 0; i < SITES; i++) {
-            core_load(&m.core, m.epoch, strict);
-            if (!live.s[i].bound || m.site[i].hello_epoch != m.epoch)
+            core_load(&m.core, m.term, strict);
+            if (!live.s[i].bound || m.site[i].hello_term != m.term)
                 (void)act(&m, ACT_HELLO, i);
             (void)act(&m, ACT_OFFER, i);
             (void)act(&m, ACT_STORED, i);

@@ -70,13 +70,13 @@ struct todo { /* an action, without what the model does not use */
 struct site {
     /* durable */
     uint64_t theta[ROUNDS_MAX + 1], box[ROUNDS_MAX], saved_local;
-    uint8_t state, epoch, incarnation, saved_step, saved_before, saved_base, saved_postponed;
+    uint8_t state, term, incarnation, saved_step, saved_before, saved_base, saved_postponed;
     /* its process */
     uint8_t up, step, then, at, count, away, marked, waiting; /* waiting: round + 1, unstored */
     uint8_t slot, rested;    /* slot: round + 1 that is submitted and not reaped */
     uint8_t base, copy_base; /* the state that the local parameters were last mixed with */
     uint8_t undone, before, unused[2]; /* before: of STOP */
-    uint8_t hello_epoch; /* the last one in which a hello was answered well, of any process */
+    uint8_t hello_term; /* the last one in which a hello was answered well, of any process */
     uint64_t local, copy, gradient, payload; /* payload: of `waiting` */
     uint64_t in_flight, postponed, applied, asked_ms;
     int64_t sent_step;
@@ -86,7 +86,7 @@ struct site {
 struct model {
     /* durable at the aggregator */
     uint64_t theta[ROUNDS_MAX + 1], accepted[SITES];
-    uint8_t epoch, round;
+    uint8_t term, round;
     /* its process */
     uint8_t sealed, seal_set, late;
     uint8_t faults; /* of everybody */
@@ -149,8 +149,8 @@ static void seal(struct model *m, const struct set *set)
             violate("a set with a contribution that is not recorded");
         else if (m->accepted[i] != m->site[i].box[m->round])
             violate("what is summed is not what the site has stored");
-        if (m->site[i].hello_epoch != m->epoch)
-            violate("a site counts that has not said hello in this epoch");
+        if (m->site[i].hello_term != m->term)
+            violate("a site counts that has not said hello in this term");
     }
     if (count < live.quorum)
         violate("a set without the majority of the configured sites");
@@ -171,9 +171,9 @@ static void aggregator_start(struct model *m)
 {
     struct round_update u;
     struct digest manifest = manifest_of(m->theta, m->round), state = state_of(m->theta, m->round);
-    m->epoch++;
+    m->term++;
     m->sealed = m->seal_set = m->late = 0;
-    core_begin(&m->core, m->epoch, now->strict, m->round, &manifest, &state);
+    core_begin(&m->core, m->term, now->strict, m->round, &manifest, &state);
     for (unsigned i = 0; i < SITES; i++) {
         struct round_event e = {.kind = ROUND_RESTORED,
                                 .site = i,
@@ -211,7 +211,7 @@ static struct round_event event(const struct model *m, unsigned i, enum round_ev
                                 .site = i,
                                 .incarnation = s->incarnation,
                                 .instance = 10 * (i + 1) + s->incarnation,
-                                .epoch = s->epoch,
+                                .term = s->term,
                                 .round = s->state,
                                 .parent = manifest_of(s->theta, s->state),
                                 .state = state_of(s->theta, s->state),
@@ -233,7 +233,7 @@ static void hello(struct model *m, unsigned i)
     if (u.outcome != ROUND_CURRENT && u.outcome != ROUND_BEHIND)
         return;
     e.kind = ROUND_BIND;
-    s->epoch = s->hello_epoch = m->epoch;
+    s->term = s->hello_term = m->term;
     step_core(m, &e, &u);
 }
 
@@ -340,14 +340,14 @@ static void ask_step(struct site *s, enum stepper_phase phase, unsigned step, en
 static void site_down(struct site *s)
 {
     struct site after = {.state = s->state,
-                         .epoch = s->epoch,
+                         .term = s->term,
                          .incarnation = s->incarnation,
                          .saved_step = s->saved_step,
                          .saved_before = s->saved_before,
                          .saved_base = s->saved_base,
                          .saved_postponed = s->saved_postponed,
                          .saved_local = s->saved_local,
-                         .hello_epoch = s->hello_epoch};
+                         .hello_term = s->hello_term};
     memcpy(after.theta, s->theta, sizeof after.theta);
     memcpy(after.box, s->box, sizeof after.box);
     memcpy(s, &after, sizeof after);
@@ -667,7 +667,7 @@ static bool act(void *state, unsigned number, unsigned i)
     bool done;
     if (a == ACT_CRASH || a == ACT_CRASH_AFTER)
         return do_crash(m, a == ACT_CRASH_AFTER);
-    core_load(&m->core, m->epoch, now->strict);
+    core_load(&m->core, m->term, now->strict);
     if (a < ACT_COMMIT) {
         done = do_site(m, a, i);
         if (done)

@@ -36,9 +36,9 @@ struct replay_finding { /* texts are borrowed during the call */
 };
 enum replay_signature {
     REPLAY_UNCHECKED,   /* no key of the aggregator of this fragment is known */
-    REPLAY_KEY_UNKNOWN, /* by none of the known keys; which key it had in this epoch is not known */
+    REPLAY_KEY_UNKNOWN, /* by none of the known keys; which key it had in this term is not known */
     REPLAY_SIGNED,
-    REPLAY_UNSIGNED /* not by the key that the aggregator had in this epoch */
+    REPLAY_UNSIGNED /* not by the key that the aggregator had in this term */
 };
 struct replay_options {
     const struct replay_source *sources;

@@ -252,8 +252,8 @@ static enum replay_signature signature_take(struct replay *p, uint64_t round, co
     if (is == REPLAY_UNSIGNED)
         replay_found(p, REPLAY_DIFFERS, "manifest", round, path,
                      "not signed with a key that a site has accepted as the aggregator's; it is of "
-                     "epoch %" PRIu64,
-                     p->other->epoch);
+                     "term %" PRIu64,
+                     p->other->term);
     return is;
 }
 

@@ -436,9 +436,9 @@ function show(s) {
   s.all = [...s.sites, ...s.aggregators];
   document.title = `Atoll: ${s.run}`;
   say('title', s.run ? `Atoll run “${s.run}”` : 'Atoll');
-  const began = least(s.all.map((x) => x.begun).filter((t) => t > 0)), epoch = s.aggregators.length ? s.aggregators[0].epoch : null;
+  const began = least(s.all.map((x) => x.begun).filter((t) => t > 0)), term = s.aggregators.length ? s.aggregators[0].term : null;
   say('fresh', s.report ? [isFinite(began) ? new Date(began * 1000).toISOString().slice(0, 16).replace('T', ' ') + ' UTC' : '', `${s.directories} director${s.directories === 1 ? 'y' : 'ies'}`].filter(Boolean).join(', ')
-    : `as of ${clock(s.t)}` + (has(epoch) ? `, epoch ${epoch}` : ''));
+    : `as of ${clock(s.t)}` + (has(term) ? `, term ${term}` : ''));
   $('fresh').className = 'soft';
   for (const part of [tiles, sitesTable, losses, evaluation, training, spent, byteBars, times, ledger, wan, outer, counted, numbers, health, events, final, program, news]) part(s);
   $('page').hidden = false;

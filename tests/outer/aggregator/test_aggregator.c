@@ -50,7 +50,7 @@ static struct {
 /* A site as the aggregator sees it. */
 struct fake {
     unsigned index;
-    uint64_t incarnation, instance, epoch;
+    uint64_t incarnation, instance, term;
     float weight; /* 0: one more than its index */
     uint32_t roster;
 };
@@ -176,7 +176,7 @@ static const char *uri(unsigned i)
 static struct wire_head head(const struct fake *f)
 {
     struct wire_head h = {.roster_version = f->roster,
-                          .epoch = f->epoch,
+                          .term = f->term,
                           .incarnation = f->incarnation,
                           .instance = f->instance,
                           .config = digest_of(canonical, strlen(canonical))};
@@ -198,8 +198,8 @@ static struct wire_hello_answer hello(struct fake *f, bool has_state)
                                                       .state = t.replica.state[i].digest,
                                                       .manifest = t.replica.state[i].manifest};
     t.s.hello(t.s.self, uri(f->index), &m, &answer);
-    if (answer.epoch) {
-        f->epoch = answer.epoch;
+    if (answer.term) {
+        f->term = answer.term;
         f->roster = answer.roster_version;
     }
     work();
@@ -334,7 +334,7 @@ static struct digest quiet_run(void)
     return d;
 }
 
-/* Each fragment ends in another epoch, and the last of a site's reports comes after the restart
+/* Each fragment ends in another term, and the last of a site's reports comes after the restart
  * that forgot the others. */
 static void finished_across_restarts(void **state)
 {
@@ -407,7 +407,7 @@ static void a_disturbed_run_ends_with_the_same_bytes(void **state)
                 if (k < 2) {
                     struct wire_answer twice = offer(f, &m, &upload);
                     assert_int_equal(twice.outcome,
-                                     m.head.epoch == f->epoch ? ROUND_RECEIPT : ROUND_REBIND);
+                                     m.head.term == f->term ? ROUND_RECEIPT : ROUND_REBIND);
                 }
                 free(payload);
             }
@@ -511,8 +511,8 @@ static void bad_headers_store_nothing(void **state)
     REFUSED(m.head.config.bytes[0] ^= 1, ROUND_MISMATCH);
     REFUSED(m.head.run[0] = 'x', ROUND_MISMATCH);
     REFUSED(m.head.site[0] = 'b', ROUND_DENIED);
-    REFUSED(m.head.epoch = 0, ROUND_REBIND);
-    REFUSED(m.head.epoch++, ROUND_REBIND);
+    REFUSED(m.head.term = 0, ROUND_REBIND);
+    REFUSED(m.head.term++, ROUND_REBIND);
     REFUSED(m.head.incarnation = 0, ROUND_SUPERSEDED);
     REFUSED(m.head.instance++, ROUND_CONFLICT);
     REFUSED(m.head.roster_version = 2, ROUND_MISMATCH);
@@ -1073,7 +1073,7 @@ static void roster_restarts(bool compacts)
 {
     struct journal_record keep[64];
     size_t n = 0;
-    keep[n++] = (struct journal_record){.kind = JOURNAL_EPOCH, .round = t.a->start.epoch};
+    keep[n++] = (struct journal_record){.kind = JOURNAL_TERM, .round = t.a->start.term};
     n += aggregator_organs_records(t.a, keep + n);
     if (compacts)
         assert_int_equal(journal_rewrite(&t.a->journal, keep, n), ERR_OK);
@@ -1188,7 +1188,7 @@ static void a_roster_outlives_the_journal(void **state)
     assert_int_equal(poll_round(&site[0], 1, 0).manifest.roster_version, 2);
     /* An older journal than the manifests: somebody copied files back. */
     struct journal j;
-    struct journal_record r = {.kind = JOURNAL_EPOCH, .round = 40};
+    struct journal_record r = {.kind = JOURNAL_TERM, .round = 40};
     lose("journal");
     assert_int_equal(journal_open(&j, t.env, "journal", NULL, NULL), ERR_OK);
     assert_int_equal(journal_append(&j, &r), ERR_OK);
@@ -1728,12 +1728,12 @@ static void another_runs_directory_is_refused(void **state)
     shut();
 }
 
-static void epochs_rise_and_the_spool_is_swept(void **state)
+static void terms_rise_and_the_spool_is_swept(void **state)
 {
     (void)state;
     begin(true);
     hello_all();
-    uint64_t first = site[0].epoch;
+    uint64_t first = site[0].term;
     round_all(0);
     assert_false(t.env->ops->exists(t.env, "spool/0/0"));
     struct file_part junk = {"junk", 4};
@@ -1741,7 +1741,7 @@ static void epochs_rise_and_the_spool_is_swept(void **state)
     crash();
     assert_false(t.env->ops->exists(t.env, "spool/0/0"));
     hello_all();
-    assert_int_equal(site[0].epoch, first + 1);
+    assert_int_equal(site[0].term, first + 1);
     shut();
 }
 
@@ -1751,7 +1751,7 @@ static void lose(const char *path)
     assert_int_equal(t.env->ops->remove(t.env, path), ERR_OK);
 }
 
-/* Absence is never a beginning: rounds and epochs go on, whatever file is gone. */
+/* Absence is never a beginning: rounds and terms go on, whatever file is gone. */
 static void what_is_lost_begins_nothing_anew(void **state)
 {
     (void)state;
@@ -1760,13 +1760,13 @@ static void what_is_lost_begins_nothing_anew(void **state)
     hello_all();
     round_all(0);
     for (uint64_t i = 0; i < sizeof lost / sizeof *lost; i++) {
-        uint64_t before = site[0].epoch;
+        uint64_t before = site[0].term;
         lose(lost[i]);
         crash();
         assert_int_equal(t.replica.state[0].round, 1 + i);
         assert_true(t.env->ops->exists(t.env, lost[i]));
-        hello_all(); /* each site is current, and takes the epoch */
-        assert_int_equal(site[0].epoch, before + 1);
+        hello_all(); /* each site is current, and takes the term */
+        assert_int_equal(site[0].term, before + 1);
         round_all(0);
         assert_int_equal(t.replica.state[0].round, 2 + i);
     }
@@ -1774,7 +1774,7 @@ static void what_is_lost_begins_nothing_anew(void **state)
 }
 
 /* Starts without a commit are in the journal alone. */
-static void a_damaged_epoch_is_counted_on(void **state)
+static void a_damaged_term_is_counted_on(void **state)
 {
     (void)state;
     struct file_part junk = {"7 00000000000000ff\n", 19};
@@ -1782,16 +1782,16 @@ static void a_damaged_epoch_is_counted_on(void **state)
     for (int i = 0; i < 3; i++)
         crash();
     hello_all();
-    uint64_t before = site[0].epoch;
+    uint64_t before = site[0].term;
     assert_int_equal(before, 4);
     assert_int_equal(t.env->ops->write(t.env, "epoch", &junk, 1), ERR_OK);
     crash();
     hello_all();
-    assert_int_equal(site[0].epoch, before + 1);
+    assert_int_equal(site[0].term, before + 1);
     shut();
 }
 
-static void epoch_and_journal_lost_is_for_a_person(void **state)
+static void term_and_journal_lost_is_for_a_person(void **state)
 {
     (void)state;
     begin(true);
@@ -1818,9 +1818,9 @@ static void a_first_start_that_was_killed_begins_again(void **state)
             lose(unwritten[k]);
         crash();
         hello_all();
-        assert_int_equal(site[0].epoch, i == 0 ? 2 : i == 1 ? 3 : 1);
+        assert_int_equal(site[0].term, i == 0 ? 2 : i == 1 ? 3 : 1);
         for (unsigned k = 0; k < N; k++)
-            site[k].epoch = 0;
+            site[k].term = 0;
     }
     hello_all();
     round_all(0);
@@ -2625,10 +2625,10 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(a_quorum_waits_again_for_a_lost_payload, fresh),
         cmocka_unit_test_setup(an_older_copy_of_the_state_halts, fresh),
         cmocka_unit_test_setup(another_runs_directory_is_refused, fresh),
-        cmocka_unit_test_setup(epochs_rise_and_the_spool_is_swept, fresh),
+        cmocka_unit_test_setup(terms_rise_and_the_spool_is_swept, fresh),
         cmocka_unit_test_setup(what_is_lost_begins_nothing_anew, fresh),
-        cmocka_unit_test_setup(a_damaged_epoch_is_counted_on, fresh),
-        cmocka_unit_test_setup(epoch_and_journal_lost_is_for_a_person, fresh),
+        cmocka_unit_test_setup(a_damaged_term_is_counted_on, fresh),
+        cmocka_unit_test_setup(term_and_journal_lost_is_for_a_person, fresh),
         cmocka_unit_test_setup(a_first_start_that_was_killed_begins_again, fresh),
         cmocka_unit_test_setup(snapshots_that_are_held_are_limited, fresh),
         cmocka_unit_test_setup(commits_are_told_and_fetched, fresh),

@@ -228,7 +228,7 @@ static int close_run(void **state)
 static struct wire_head head_of(const char *site)
 {
     struct wire_head h = {.run = "test",
-                          .epoch = AGGREGATOR_EPOCH_FIRST,
+                          .term = AGGREGATOR_TERM_FIRST,
                           .incarnation = 1,
                           .instance = 1,
                           .roster_version = 1};

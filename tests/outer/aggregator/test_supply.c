@@ -74,7 +74,7 @@ static const char *uri(const char *name)
 
 static struct wire_head head(const char *name)
 {
-    struct wire_head h = {.epoch = 3, .config = identity_digest(canonical)};
+    struct wire_head h = {.term = 3, .config = identity_digest(canonical)};
     snprintf(h.run, sizeof h.run, "test");
     snprintf(h.site, sizeof h.site, "%s", name);
     return h;

@@ -21,7 +21,7 @@ static struct wire_contribution offer(void)
     struct wire_contribution m = {
         .head = {.config = digest_of("config", 6),
                  .roster_version = 3,
-                 .epoch = 1ull << 40,
+                 .term = 1ull << 40,
                  .incarnation = 9,
                  .instance = UINT64_MAX,
                  .aggregator = 1},
@@ -114,7 +114,7 @@ static void test_manifest(void **state)
                           .fragment = 2,
                           .round = 41,
                           .parent = digest_of("p", 1),
-                          .epoch = 5,
+                          .term = 5,
                           .instance = 6,
                           .unix_ms = 7};
     assert_int_equal(signed_manifest_sign(&aggregator.signer, &m), ERR_OK);
@@ -134,7 +134,7 @@ static void test_manifest(void **state)
     CHANGED(s.round++);
     CHANGED(s.round = 0);
     CHANGED(s.manifest.bytes[31] ^= 1);
-    CHANGED(s.proof.epoch++);
+    CHANGED(s.proof.term++);
     CHANGED(s.proof.instance++);
     CHANGED(s.proof.unix_ms++);
     CHANGED(s.proof.signature[63] ^= 1);
@@ -143,7 +143,7 @@ static void test_manifest(void **state)
     body->state_after.bytes[0] ^= 1;
     assert_false(signed_manifest_holds(&aggregator.signer, &key, &m));
     body->state_after.bytes[0] ^= 1;
-    body->epoch++;
+    body->term++;
     assert_false(signed_manifest_holds(&aggregator.signer, &key, &m));
 }
 
@@ -153,7 +153,7 @@ static void test_announcement(void **state)
     static struct signed_announcement a, back;
     static struct wire_announcement out;
     struct signer_identity by;
-    a = (struct signed_announcement){.run = "demo", .aggregator = 1, .epoch = 5, .instance = 6};
+    a = (struct signed_announcement){.run = "demo", .aggregator = 1, .term = 5, .instance = 6};
     assert_int_equal(signed_announcement_make(&aggregator.signer, &a, &out), ERR_OK);
     for (size_t i = 0; i < out.size_bytes; i++) {
         out.bytes[i] ^= 1;
@@ -167,7 +167,7 @@ static void test_announcement(void **state)
         assert_int_equal(signed_announcement_read(&back, &out), ERR_PROTO);
     assert_int_equal(signed_announcement_read(&back, &out), ERR_OK);
     assert_int_equal(signed_announcement_check(&aggregator.signer, &back, "demo", &by), ERR_OK);
-    assert_int_equal(back.epoch, 5);
+    assert_int_equal(back.term, 5);
     assert_int_equal(back.instance, 6);
     assert_int_equal(back.aggregator, 1);
     assert_int_equal(signed_announcement_check(&aggregator.signer, &back, "other", &by),

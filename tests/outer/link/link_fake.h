@@ -84,7 +84,7 @@ static inline void fake_hello(void *self, const char *peer, const struct wire_he
     f->hello = *m;
     snprintf(f->config, sizeof f->config, "%s", m->config);
     answer->outcome = ROUND_CURRENT;
-    answer->epoch = 7;
+    answer->term = 7;
     answer->instance = 0xfedcba9876543210;
     answer->fragment_count = m->fragment_count;
     memcpy(answer->fragments, m->fragments, sizeof answer->fragments);
@@ -357,7 +357,7 @@ static inline uint8_t *fake_payload(size_t n)
 static inline struct wire_head fake_head(const char *site)
 {
     struct wire_head h = {
-        .run = "test", .epoch = 3, .incarnation = 5, .instance = 11, .roster_version = 1};
+        .run = "test", .term = 3, .incarnation = 5, .instance = 11, .roster_version = 1};
     snprintf(h.site, sizeof h.site, "%s", site);
     h.config = digest_of("config", 6);
     return h;

@@ -119,7 +119,7 @@ def sha(data):
 
 
 def scripted():
-    run, config, sites, fragment, round_, attempt, epoch, roster = b"golden", sha(b"configuration"), 4, 1, 5, 2, 7, 1
+    run, config, sites, fragment, round_, attempt, term, roster = b"golden", sha(b"configuration"), 4, 1, 5, 2, 7, 1
     u, s = [0, 1, 2, 3], [0, 1, 3]
     layout = [(((2 * sites * 255 + 1) - 1).bit_length(), 3), (((2 * sites * 127 + 1) - 1).bit_length(), 70)]
     out = {}
@@ -149,7 +149,7 @@ def scripted():
                 words = add(layout, words, prg(layout, seed[i, j]), 1 if j > i else -1)
         y.append(pack(layout, words))
         out[f"y.{i}"] = y[i]
-    seal = (b"atollSQ1" + text(run) + config + struct.pack("<IIQIQI", roster, sites, epoch, fragment, round_, attempt)
+    seal = (b"atollSQ1" + text(run) + config + struct.pack("<IIQIQI", roster, sites, term, fragment, round_, attempt)
             + members(u, sites) + members(s, sites) + b"".join(sha(y[i]) for i in s))
     out["seal"] = seal
     absent = [j for j in u if j not in s]

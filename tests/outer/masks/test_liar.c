@@ -108,7 +108,7 @@ static void make_seal(struct liar *l, unsigned t, unsigned a)
         return;
     struct liar_seal *k = &l->seals[l->seal_count++];
     struct cast *c = l->cast;
-    *k = (struct liar_seal){.seal = {.of = {.round = t, .attempt = a}, .epoch = below(l, 2)}};
+    *k = (struct liar_seal){.seal = {.of = {.round = t, .attempt = a}, .term = below(l, 2)}};
     k->seal.of.u = l->u[t][a][below(l, SETS)];
     k->seal.s = chance(l, 40) ? k->seal.of.u : some_of(l, &k->seal.of.u, 75);
     if (chance(l, 5))

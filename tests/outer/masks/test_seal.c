@@ -335,7 +335,7 @@ static void test_seals_refused(void **state)
     assert_int_equal(sign_this(&good), SEAL_ok);
     assert_int_equal(sign_this(&good), SEAL_again);
     bad = good;
-    bad.epoch++;
+    bad.term++;
     assert_named(sign_this(&bad), SEAL_seal_second, "seal_second");
     assert_int_equal(seal_site_abort(cast.site[0], 0, 4), SEAL_ok);
     assert_int_equal(seal_site_abort(cast.site[0], 0, 4), SEAL_again);
@@ -527,7 +527,7 @@ static void test_reveals_refused(void **state)
                      SEAL_seal_signature_missing);
     /* Another seal, signed by the aggregator: before the answer and after it. */
     struct seal other = aggregator.seal;
-    other.epoch = 9;
+    other.term = 9;
     uint8_t bytes[SEAL_BYTES_MAX], signature[SIGNER_BYTES];
     size_t n = seal_write(&cast.context, &other, bytes);
     assert_int_equal(cast.aggregator.signer.ops->sign(&cast.aggregator.signer, bytes, n, signature),

@@ -33,7 +33,7 @@ static void core_init(unsigned sites, bool strict)
                                     .fragments = 1,
                                     .strict = strict,
                                     .straggler_ms = STRAGGLER_MS,
-                                    .epoch = 1,
+                                    .term = 1,
                                     .room = sites + 1};
     assert_int_equal(round_init(&core, &o, &memory), ERR_OK);
     round_place(&core, 0, 0, &(struct digest){0}, &(struct digest){0});
@@ -44,7 +44,7 @@ static struct round_update step(enum round_event_kind kind, unsigned site, uint6
     struct round_update u;
     struct round_event e = {.kind = kind,
                             .site = site,
-                            .epoch = 1,
+                            .term = 1,
                             .round = core.f[0].round,
                             .parent = core.f[0].parent,
                             .state = core.f[0].state,
@@ -162,7 +162,7 @@ static void a_halt(void **state)
         for (unsigned i = 0; i < n; i++) {
             struct round_update u;
             struct round_event e = {
-                .kind = ROUND_REPORT, .site = i, .epoch = 1, .round = core.f[0].round};
+                .kind = ROUND_REPORT, .site = i, .term = 1, .round = core.f[0].round};
             e.state = digest_of("another", 7);
             round_step(&core, &e, &u);
             assert_int_equal(u.halt, i + 1 >= majority[n]);

@@ -36,7 +36,7 @@ static struct manifest example(uint32_t sites)
                          .aggregate_bytes = 12345,
                          .residual_ratio = 41,
                          .site_count = sites,
-                         .epoch = 4,
+                         .term = 4,
                          .instance = 99,
                          .unix_ms = 1700000000000};
     for (uint32_t i = 0; i < sites; i++)
@@ -105,7 +105,7 @@ static void test_digest_covers_body_only(void **state)
     size_t n = manifest_encode(&m, bytes), envelope = 3 * 8 + 64;
     struct digest d = manifest_digest(&m);
     other = m;
-    other.epoch++;
+    other.term++;
     other.instance++;
     other.unix_ms++;
     other.signature[0] ^= 1;

@@ -25,7 +25,7 @@ static struct round_masks masks;
 static unsigned room;
 
 static void core_init(unsigned sites, unsigned fragments, bool strict, uint64_t straggler_ms,
-                      uint64_t epoch)
+                      uint64_t term)
 {
     arena_free(&memory);
     memory = arena_make(0);
@@ -33,7 +33,7 @@ static void core_init(unsigned sites, unsigned fragments, bool strict, uint64_t 
                                     .fragments = fragments,
                                     .strict = strict,
                                     .straggler_ms = straggler_ms,
-                                    .epoch = epoch,
+                                    .term = term,
                                     .grace = rule,
                                     .masks = masks,
                                     .room = room};
@@ -100,14 +100,14 @@ static void story_run(struct words w)
 {
     uint64_t sites = number(&w, "sites", 0), fragments = number(&w, "fragments", 1);
     bool strict = strcmp(word(&w, "mode", "strict"), "strict") == 0;
-    uint64_t straggler = number(&w, "straggler", 0), epoch = number(&w, "epoch", 0);
+    uint64_t straggler = number(&w, "straggler", 0), term = number(&w, "term", 0);
     rule = (struct grace_rule){(double)number(&w, "grace", 0) / 100,
                                (double)number(&w, "overlap", 0) / 100};
     int colluding = (int)number(&w, "masks_against", UINT64_MAX);
     masks = (struct round_masks){.on = colluding >= 0,
                                  .colluding = colluding > 0 ? (unsigned)colluding : 0};
     none_left(&w);
-    core_init((unsigned)sites, (unsigned)fragments, strict, straggler, epoch);
+    core_init((unsigned)sites, (unsigned)fragments, strict, straggler, term);
     struct digest initial = digest_of("initial", 7);
     for (unsigned i = 0; i < fragments; i++)
         round_place(&core, i, 0, &(struct digest){0}, &initial);
@@ -145,7 +145,7 @@ static struct round_event story_event(uint64_t now_ms, enum round_event_kind kin
     snprintf(payload, sizeof payload, "p%u", e.site);
     e.incarnation = number(&w, "incarnation", 1);
     e.instance = number(&w, "instance", 1);
-    e.epoch = number(&w, "epoch", core.epoch);
+    e.term = number(&w, "term", core.term);
     e.round = number(&w, "round", f->round + (kind == ROUND_COMMITTED));
     e.aborted = number(&w, "aborted", 0);
     snprintf(next, sizeof next, "state%llu", (unsigned long long)e.round);
@@ -157,7 +157,7 @@ static struct round_event story_event(uint64_t now_ms, enum round_event_kind kin
     e.payload_max = 100;
     e.has_state = number(&w, "has_state", 1);
     e.grid_differs = number(&w, "grid_differs", 0);
-    e.proves_epoch = number(&w, "proves_epoch", 0);
+    e.proves_term = number(&w, "proves_term", 0);
     e.proves_round = number(&w, "proves_round", 0);
     e.proves_later = number(&w, "proves_later", 0);
     e.proves_older = number(&w, "proves_older", 0);
@@ -245,7 +245,7 @@ static uint64_t final_after(enum round_event_kind kind, unsigned site, uint64_t 
     struct digest d = digest_of(state, strlen(state)), m3 = digest_of("m3", 2);
     struct round_event e = {.kind = kind, .site = site, .incarnation = 1, .instance = 1};
     struct round_update u;
-    e.epoch = core.epoch;
+    e.term = core.term;
     e.round = round;
     e.has_state = true;
     e.parent = m3;
@@ -270,7 +270,7 @@ static void final_counts(void **state)
             struct round_event bind = {.kind = ROUND_BIND, .site = k, .incarnation = 1};
             struct round_update u;
             bind.instance = 1;
-            bind.epoch = core.epoch;
+            bind.term = core.term;
             round_step(&core, &bind, &u);
         }
         assert_int_equal(final_after(ROUND_REPORT, 1, 3, "s3"), 0); /* half is not more than half */
@@ -310,7 +310,7 @@ static struct round_event any_event(struct random *r, uint64_t now_ms)
                             .fragment = (unsigned)below(r, core.fragments),
                             .incarnation = 1,
                             .instance = 1,
-                            .epoch = core.epoch,
+                            .term = core.term,
                             .payload_bytes = 100,
                             .payload_max = 100,
                             .has_state = true};
@@ -404,7 +404,7 @@ static void the_set_is_independent_of_order(void **state)
              i++) { /* each twice, when the order names a site twice even more often */
             struct round_event e = {.kind = ROUND_BIND,
                                     .site = order[i % N],
-                                    .epoch = 1,
+                                    .term = 1,
                                     .payload_bytes = 8,
                                     .now_ms = i,
                                     .weight = 1.0f / (float)(1 + order[i % N])};
@@ -432,7 +432,7 @@ static void a_thousand_sites(void **state)
     (void)state;
     enum { N = ROUND_SITES_MAX };
     struct round_update u = {0};
-    struct round_event e = {.epoch = 1, .weight = 1, .payload_bytes = 8, .payload_max = 8};
+    struct round_event e = {.term = 1, .weight = 1, .payload_bytes = 8, .payload_max = 8};
     char line[1024];
     core_init(N, 2, true, 0, 1);
     for (unsigned i = 0; i < N; i++) {
@@ -457,7 +457,7 @@ static void a_thousand_sites(void **state)
     round_step(&core, &e, &u);
     assert_int_equal(core.f[0].count + set_count(&core.f[0].counted), 0);
     e = (struct round_event){
-        .kind = ROUND_REPORT, .round = 1, .epoch = 1, .state = digest_of("two", 3)};
+        .kind = ROUND_REPORT, .round = 1, .term = 1, .state = digest_of("two", 3)};
     for (unsigned i = 0; i <= N / 2; i++) {
         assert_false(u.halt);
         e.site = 2 * i % N;
@@ -476,7 +476,7 @@ static struct round_update bind(unsigned site)
 {
     struct round_update u;
     struct round_event e = {.kind = ROUND_BIND, .site = site, .incarnation = 1, .instance = 5};
-    e.epoch = core.epoch;
+    e.term = core.term;
     round_step(&core, &e, &u);
     return u;
 }
@@ -491,7 +491,7 @@ static struct round_update give(unsigned site, unsigned fragment)
                             .fragment = fragment,
                             .incarnation = 1,
                             .instance = 5,
-                            .epoch = core.epoch,
+                            .term = core.term,
                             .round = f->round,
                             .parent = f->parent,
                             .payload = payload_of(site, fragment, f->round),
@@ -523,7 +523,7 @@ static void reported(unsigned site, unsigned fragment)
                             .fragment = fragment,
                             .incarnation = 1,
                             .instance = 5,
-                            .epoch = core.epoch,
+                            .term = core.term,
                             .round = core.f[fragment].round,
                             .state = core.f[fragment].state};
     round_step(&core, &e, &u);

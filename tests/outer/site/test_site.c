@@ -383,7 +383,7 @@ static struct wire_head head_of(const struct bench *b, unsigned site)
         .config = digest_of(canonical, strlen(canonical)), .incarnation = 1, .instance = 7 + site};
     assert_non_null(status);
     aggregator_status(b->aggregator, status);
-    h.epoch = status->epoch;
+    h.term = status->term;
     free(status);
     snprintf(h.run, sizeof h.run, "t");
     snprintf(h.site, sizeof h.site, "%s", names[site]);
@@ -1207,9 +1207,9 @@ static void spoil_signature(struct manifest *m)
     m->signature[5] ^= 1;
 }
 
-static void spoil_epoch(struct manifest *m)
+static void spoil_term(struct manifest *m)
 {
-    m->epoch++;
+    m->term++;
 }
 
 static void spoil_time(struct manifest *m)
@@ -1217,11 +1217,11 @@ static void spoil_time(struct manifest *m)
     m->unix_ms++;
 }
 
-/* Each part of body and envelope is signed; and a signed epoch must be one that the site knows. */
+/* Each part of body and envelope is signed; and a signed term must be one that the site knows. */
 static void test_what_is_not_signed_is_not_adopted(void **state)
 {
     (void)state;
-    static void (*const cases[])(struct manifest * m) = {spoil_signature, spoil_epoch, spoil_time,
+    static void (*const cases[])(struct manifest * m) = {spoil_signature, spoil_term, spoil_time,
                                                          spoil_own, spoil_after};
     struct bench *b = bench_open(true);
     start(b);
@@ -1236,7 +1236,7 @@ static void test_what_is_not_signed_is_not_adopted(void **state)
         assert_int_equal(b->site_state.state[0].round, 1);
     }
     b->link.spoil_manifest = 1;
-    b->link.manifest = spoil_epoch;
+    b->link.manifest = spoil_term;
     b->link.unsigned_ = false; /* by another process of the aggregator, of which nobody has heard */
     assert_int_equal(round_of(b, 1), ERR_DISAGREE);
     assert_int_equal(b->site_state.state[0].round, 1);
@@ -1269,7 +1269,7 @@ static void test_another_key_of_the_aggregator(void **state)
     bench_close(b);
 }
 
-static void aggregator_again(struct bench *b) /* the next epoch */
+static void aggregator_again(struct bench *b) /* the next term */
 {
     aggregator_end(b);
     aggregator_begin(b);
@@ -1283,19 +1283,19 @@ static void seen_one(struct bench *b, uint64_t first, uint64_t last)
     assert_int_equal(seen[0].last, last);
 }
 
-/* Epochs that the site has heard of one after the other have the key in common. Behind one that it
+/* Terms that the site has heard of one after the other have the key in common. Behind one that it
  * has not heard of they begin anew: there may have been another key in it. */
-static void test_epochs_of_a_key(void **state)
+static void test_terms_of_a_key(void **state)
 {
     (void)state;
     struct bench *b = bench_open(true);
     start(b);
     seen_one(b, 1, 1);
-    for (uint64_t epoch = 2; epoch <= 3; epoch++) {
+    for (uint64_t term = 2; term <= 3; term++) {
         aggregator_again(b);
         others(b);
-        assert_int_equal(round_of(b, epoch - 2), ERR_OK);
-        seen_one(b, 1, epoch);
+        assert_int_equal(round_of(b, term - 2), ERR_OK);
+        seen_one(b, 1, term);
     }
     aggregator_again(b);
     aggregator_again(b);
@@ -1305,7 +1305,7 @@ static void test_epochs_of_a_key(void **state)
     bench_close(b);
 }
 
-/* The site's directory keeps each key that the aggregator has had, with the epochs that it had it
+/* The site's directory keeps each key that the aggregator has had, with the terms that it had it
  * in: atoll replay checks the manifests of all of them. The oldest key goes behind SITE_KEYS_MAX.
  */
 static void test_all_keys_of_the_aggregator(void **state)
@@ -1318,13 +1318,13 @@ static void test_all_keys_of_the_aggregator(void **state)
     others(b);
     assert_int_equal(round_of(b, 0), ERR_OK);
     assert_int_equal(outer_state_manifest(&b->site_state, 0, 0, &first), ERR_OK);
-    uint64_t epoch = first.epoch;
+    uint64_t term = first.term;
     for (unsigned k = 1; k <= SITE_KEYS_MAX; k++) {
         unsigned keys = site_seen_keys(b->site_env, 0, "t", &b->signer.signer, seen);
         assert_int_equal(keys, k);
         assert_true(signed_manifest_holds(&b->signer.signer, &seen[k - 1].key, &first));
-        assert_int_equal(seen[k - 1].first, epoch);
-        assert_int_equal(seen[k - 1].last, epoch);
+        assert_int_equal(seen[k - 1].first, term);
+        assert_int_equal(seen[k - 1].last, term);
         for (unsigned i = 0; i + 1 < k; i++)
             assert_false(signed_manifest_holds(&b->signer.signer, &seen[i].key, &first));
         if (k == 1)
@@ -1346,10 +1346,10 @@ static void announce_nothing(struct bench *b, struct wire_hello_answer *a)
     a->announcement.size_bytes = 0;
 }
 
-static void announce_other_epoch(struct bench *b, struct wire_hello_answer *a)
+static void announce_other_term(struct bench *b, struct wire_hello_answer *a)
 {
     (void)b;
-    a->epoch++;
+    a->term++;
 }
 
 static void announce_damaged(struct bench *b, struct wire_hello_answer *a)
@@ -1360,23 +1360,23 @@ static void announce_damaged(struct bench *b, struct wire_hello_answer *a)
 
 static void announce_by_site(struct bench *b, struct wire_hello_answer *a)
 {
-    struct signed_announcement s = {.run = "t", .epoch = a->epoch, .instance = a->instance};
+    struct signed_announcement s = {.run = "t", .term = a->term, .instance = a->instance};
     assert_int_equal(signed_announcement_make(&b->signers[1].signer, &s, &a->announcement), ERR_OK);
 }
 
 static void announce_of_other(struct bench *b, struct wire_hello_answer *a)
 {
     struct signed_announcement s = {
-        .run = "t", .aggregator = 1, .epoch = a->epoch, .instance = a->instance};
+        .run = "t", .aggregator = 1, .term = a->term, .instance = a->instance};
     assert_int_equal(signed_announcement_make(&b->signer.signer, &s, &a->announcement), ERR_OK);
 }
 
 /* The site binds to none of them, and nothing of them is on record. */
-static void test_an_epoch_that_is_not_signed(void **state)
+static void test_an_term_that_is_not_signed(void **state)
 {
     (void)state;
     static void (*const cases[])(struct bench * b, struct wire_hello_answer * a) = {
-        announce_nothing, announce_other_epoch, announce_damaged, announce_by_site,
+        announce_nothing, announce_other_term, announce_damaged, announce_by_site,
         announce_of_other};
     struct bench *b = bench_open(true);
     struct site_seen seen;
@@ -1384,28 +1384,28 @@ static void test_an_epoch_that_is_not_signed(void **state)
         b->link.announced = cases[i];
         assert_int_equal(site_start(b->site, b->initial), ERR_DENIED);
         assert_int_equal(site_seen(b->site_env, 0, &seen), ERR_OK);
-        assert_int_equal(seen.epoch, 0);
+        assert_int_equal(seen.term, 0);
     }
     b->link.announced = NULL;
     start(b);
     others(b);
     assert_int_equal(round_of(b, 0), ERR_OK);
     assert_int_equal(site_seen(b->site_env, 0, &seen), ERR_OK);
-    assert_int_equal(seen.epoch, 1);
+    assert_int_equal(seen.term, 1);
     bench_close(b);
 }
 
 static void announce_other_instance(struct bench *b, struct wire_hello_answer *a)
 {
     a->instance ^= 1;
-    struct signed_announcement s = {.run = "t", .epoch = a->epoch, .instance = a->instance};
+    struct signed_announcement s = {.run = "t", .term = a->term, .instance = a->instance};
     assert_int_equal(signed_announcement_make(&b->signer.signer, &s, &a->announcement), ERR_OK);
 }
 
-/* Two aggregators of one epoch, both signed by the aggregator's key: the site refuses the second
+/* Two aggregators of one term, both signed by the aggregator's key: the site refuses the second
  * one, and shows what it signed to the first one, which halts: which of them is older is not known.
  */
-static void test_another_instance_of_an_epoch(void **state)
+static void test_another_instance_of_an_term(void **state)
 {
     (void)state;
     struct bench *b = bench_open(true);
@@ -1455,7 +1455,7 @@ static void test_a_kept_header_is_checked(void **state)
     bench_close(b);
 }
 
-/* A backup from before a commit takes the aggregator's place, and its epoch comes out below the one
+/* A backup from before a commit takes the aggregator's place, and its term comes out below the one
  * that the site has seen: the site's signatures show what it is. It halts, and is not served again.
  */
 static void test_an_older_copy_halts(void **state)
@@ -1465,20 +1465,20 @@ static void test_an_older_copy_halts(void **state)
     start(b);
     others(b);
     assert_int_equal(round_of(b, 0), ERR_OK);
-    copied(b, "aggregator", "copy"); /* epoch 1 */
+    copied(b, "aggregator", "copy"); /* term 1 */
     aggregator_end(b);
-    aggregator_begin(b); /* epoch 2 */
+    aggregator_begin(b); /* term 2 */
     site_again(b);
     start(b);
     others(b);
     assert_int_equal(round_of(b, 1), ERR_OK);
     aggregator_end(b);
-    aggregator_begin(b); /* epoch 3 */
+    aggregator_begin(b); /* term 3 */
     site_again(b);
     start(b);
     aggregator_end(b);
     copied(b, "copy", "aggregator");
-    aggregator_begin(b); /* epoch 2, and the site has seen 3 */
+    aggregator_begin(b); /* term 2, and the site has seen 3 */
     site_lock(b->site);
     assert_int_equal(site_hello_once(b->site->own.main, true), ERR_LINK); /* it tries again later */
     site_unlock(b->site);
@@ -1609,7 +1609,7 @@ static void restore_copy(struct bench *b)
 
 /* A backup from before the commit takes the place of the aggregator while the aggregate is fetched:
  * what the former one committed is not adopted any more, and the round is committed once more. */
-static void test_a_commit_of_an_older_epoch_is_not_adopted(void **state)
+static void test_a_commit_of_an_older_term_is_not_adopted(void **state)
 {
     (void)state;
     struct bench *b = bench_open(true);
@@ -1620,7 +1620,7 @@ static void test_a_commit_of_an_older_epoch_is_not_adopted(void **state)
     assert_int_equal(b->link.fetches, 2); /* of either one's commit */
     struct manifest m;
     assert_int_equal(outer_state_manifest(&b->site_state, 0, 0, &m), ERR_OK);
-    assert_int_equal(m.epoch, b->site->peer[0].epoch);
+    assert_int_equal(m.term, b->site->peer[0].term);
     assert_true(equal_states(b));
     b->link.pending = NULL;
     others(b);
@@ -1644,7 +1644,7 @@ static void restore_before_receipt(struct bench *b)
 /* The receipt is on its way while a backup without the contribution takes the aggregator's place,
  * and another slot says hello to it: the receipt is the former one's, and the bytes are sent again.
  */
-static void test_a_receipt_of_an_older_epoch_does_not_count(void **state)
+static void test_a_receipt_of_an_older_term_does_not_count(void **state)
 {
     (void)state;
     struct bench *b = bench_open(true);
@@ -1870,18 +1870,18 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_half_is_no_majority),
         cmocka_unit_test(test_what_is_not_signed_is_not_adopted),
         cmocka_unit_test(test_another_key_of_the_aggregator),
-        cmocka_unit_test(test_epochs_of_a_key),
+        cmocka_unit_test(test_terms_of_a_key),
         cmocka_unit_test(test_all_keys_of_the_aggregator),
-        cmocka_unit_test(test_an_epoch_that_is_not_signed),
-        cmocka_unit_test(test_another_instance_of_an_epoch),
+        cmocka_unit_test(test_an_term_that_is_not_signed),
+        cmocka_unit_test(test_another_instance_of_an_term),
         cmocka_unit_test(test_a_kept_header_is_checked),
         cmocka_unit_test(test_an_older_copy_halts),
         cmocka_unit_test(test_spoiled_aggregate_is_fetched_again),
         cmocka_unit_test(test_flipped_bit_is_repaired),
         cmocka_unit_test(test_heals),
         cmocka_unit_test(test_aggregator_restarts),
-        cmocka_unit_test(test_a_commit_of_an_older_epoch_is_not_adopted),
-        cmocka_unit_test(test_a_receipt_of_an_older_epoch_does_not_count),
+        cmocka_unit_test(test_a_commit_of_an_older_term_is_not_adopted),
+        cmocka_unit_test(test_a_receipt_of_an_older_term_does_not_count),
         cmocka_unit_test(test_a_lost_payload_is_sent_again),
         cmocka_unit_test(test_unreachable),
         cmocka_unit_test(test_back_off),

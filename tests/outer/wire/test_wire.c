@@ -39,7 +39,7 @@ static struct wire_head head(void)
 {
     struct wire_head h = {.config = name("config"),
                           .roster_version = 3,
-                          .epoch = 1ull << 40,
+                          .term = 1ull << 40,
                           .incarnation = 9,
                           .instance = UINT64_MAX};
     memset(h.run, 'r', sizeof h.run - 1); /* as long as it may be */
@@ -215,7 +215,7 @@ static void round_trips(void **state)
     assert_memory_equal(&back.UPLOAD.payload, &m.UPLOAD.payload, 32);
     assert_memory_equal(&back.UPLOAD.parent, &m.UPLOAD.parent, 32);
     assert_memory_equal(&back.UPLOAD.grid, &m.UPLOAD.grid, 32);
-    assert_true(back.UPLOAD.head.epoch == 1ull << 40 && back.UPLOAD.head.incarnation == 9 &&
+    assert_true(back.UPLOAD.head.term == 1ull << 40 && back.UPLOAD.head.incarnation == 9 &&
                 back.UPLOAD.weight == 0.75f);
     assert_int_equal(back.UPLOAD.residual_ratio, 130);
     assert_true(back.UPLOAD.charged == 1ull << 35);
