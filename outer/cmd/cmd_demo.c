@@ -20,7 +20,7 @@ static unsigned long long rounds_of(const struct demo_result *r)
 /* Steps between rounds. */
 static double every_of(const struct demo_result *r)
 {
-    return r->site[0].steps / r->site[0].now.rounds_all;
+    return r->site[0].training.steps / r->site[0].now.rounds_all;
 }
 
 /* Two sites that end worse than one are no error: they need rounds. */

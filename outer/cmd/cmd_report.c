@@ -30,11 +30,11 @@ static enum err report(const struct args *args, const struct report_options *o, 
     TRY(report_data_read(&runs, &count, (const char *const *)args->operand, count, a));
     TRY(page_report_write(o->out, runs, count, o->wan));
     for (size_t i = 0; i < count; i++)
-        if (runs[i].role == REPORT_AGGREGATOR && *runs[i].ended_short)
-            printf("%s: %s\n", runs[i].name, runs[i].ended_short);
+        if (runs[i].role == REPORT_AGGREGATOR && *runs[i].end.short_of_sites)
+            printf("%s: %s\n", runs[i].name, runs[i].end.short_of_sites);
     *ended = true;
     for (size_t i = 0; i < count; i++)
-        *ended = *ended && (runs[i].finished || runs[i].role == REPORT_SEEN);
+        *ended = *ended && (runs[i].end.finished || runs[i].role == REPORT_SEEN);
     return ERR_OK;
 }
 

@@ -19,7 +19,8 @@ bool live_private(const struct report_run *r)
 
 double live_eta_s(const struct report_run *r)
 {
-    double eta = r->finished ? 0 : progress_pace_eta(&r->now.pace, jsonl_whole(r->steps));
+    double eta =
+        r->end.finished ? 0 : progress_pace_eta(&r->now.pace, jsonl_whole(r->training.steps));
     return eta >= 0 ? eta : NAN;
 }
 
@@ -29,7 +30,7 @@ double live_sync_s(const struct report_run *r, double now)
     const struct report_now *n = &r->now;
     double at = r->role == REPORT_SEEN ? n->round_t[0] + n->interval_s
                                        : n->step_t + (n->next_sync - n->step) * n->step_s;
-    if (r->finished || (r->role == REPORT_SITE && n->next_sync <= n->step))
+    if (r->end.finished || (r->role == REPORT_SITE && n->next_sync <= n->step))
         return NAN;
     return isfinite(at) ? fmax(0, at - now) : NAN;
 }
@@ -42,14 +43,14 @@ static double silent_s(const struct report_run *r, double now)
     if (isfinite(n->step_s) && n->started)
         most = fmin(most, fmax(SILENT_LEAST_S, SILENT_STEPS * n->step_s));
     bool quiet = r->role == REPORT_SITE || r->role == REPORT_ALONE;
-    return quiet && !r->finished && !*n->state && silent > most ? silent : 0;
+    return quiet && !r->end.finished && !*n->state && silent > most ? silent : 0;
 }
 
 void live_state(const struct report_run *r, double now, char *out, size_t size)
 {
     const struct report_now *n = &r->now;
     double silent = silent_s(r, now);
-    if (r->finished)
+    if (r->end.finished)
         snprintf(out, size, "done");
     else if (*n->state)
         snprintf(out, size, "%s", n->state);
@@ -74,7 +75,7 @@ const struct report_run *live_aggregator(const struct report_follow *f)
 
 static const struct report_round *last_round(const struct report_run *r)
 {
-    return r->round_count ? &r->rounds[r->round_count - 1] : NULL;
+    return r->rounds.count ? &r->rounds.list[r->rounds.count - 1] : NULL;
 }
 
 /* ---- Prometheus ---- */
@@ -141,7 +142,7 @@ static void label_write(FILE *out, const char *text)
 static void labels_write(FILE *out, const char *name, const struct report_run *r)
 {
     fprintf(out, "%s{run=\"", name);
-    label_write(out, r->run);
+    label_write(out, r->start.run);
     fputs("\",replica=\"", out);
     label_write(out, live_name(r));
     fputs("\"", out);
@@ -167,8 +168,8 @@ static void task_metrics(FILE *out, const struct report_follow *f, const struct 
 {
     bool said = false;
     for (size_t i = 0; i < f->count; i++)
-        for (size_t k = 0; k < f->runs[i].task_count; k++) {
-            const struct report_task *x = &f->runs[i].tasks[k];
+        for (size_t k = 0; k < f->runs[i].evaluation.task_count; k++) {
+            const struct report_task *x = &f->runs[i].evaluation.tasks[k];
             double value;
             memcpy(&value, (const char *)x + row->at, sizeof value);
             if (!said)
@@ -249,7 +250,7 @@ void live_line(struct progress_line *l, const struct report_run *r, double now)
     const struct report_now *n = &r->now;
     double sync = live_sync_s(r, now), eta = live_eta_s(r);
     *l = (struct progress_line){.step = jsonl_whole(n->step),
-                                .steps = jsonl_whole(r->steps),
+                                .steps = jsonl_whole(r->training.steps),
                                 .loss = live_private(r) ? NAN : n->loss,
                                 .tokens_per_second = n->tokens_per_second,
                                 .round = (uint64_t)jsonl_whole(fmax(0, n->rounds)),
@@ -261,9 +262,9 @@ void live_line(struct progress_line *l, const struct report_run *r, double now)
                                 .sync_seconds = isfinite(sync) ? sync : -1,
                                 .eta_seconds = isfinite(eta) ? eta : -1};
     snprintf(l->site, sizeof l->site, "%s", live_name(r));
-    if (r->finished)
+    if (r->end.finished)
         l->eta_seconds = -1;
-    if (*n->state || r->finished || silent_s(r, now) > 0)
+    if (*n->state || r->end.finished || silent_s(r, now) > 0)
         live_state(r, now, l->state, sizeof l->state);
 }
 
@@ -295,8 +296,8 @@ static void site_text(FILE *out, const struct report_run *r, double now)
         fprintf(out, ", the other sites wait for it");
     health_text(out, &r->now);
     fputs("\n", out);
-    for (size_t i = 0; i < r->task_count; i++) {
-        const struct report_task *x = &r->tasks[i];
+    for (size_t i = 0; i < r->evaluation.task_count; i++) {
+        const struct report_task *x = &r->evaluation.tasks[i];
         fprintf(out,
                 "%-10s %s after round %.0f: accuracy %.1f %%, by length %.1f %%, chance %.1f %%\n",
                 "", x->name, x->round, 100 * x->accuracy, 100 * x->accuracy_norm, 100 * x->chance);
@@ -307,7 +308,7 @@ void live_text(FILE *out, const struct report_follow *f, double now)
 {
     const struct report_run *a = live_aggregator(f);
     if (f->count)
-        fprintf(out, "run %s\n", f->runs[0].run);
+        fprintf(out, "run %s\n", f->runs[0].start.run);
     if (a) {
         char state[256];
         live_state(a, now, state, sizeof state);

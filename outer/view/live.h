@@ -13,7 +13,8 @@
 enum live_who { LIVE_SITE = 1, LIVE_AGGREGATOR = 2, LIVE_BOTH = 3 };
 #define LIVE_METRICS(X)                                                                            \
     X(atoll_step, gauge, LIVE_SITE, n->step, "Steps done.")                                        \
-    X(atoll_steps_planned, gauge, LIVE_SITE, r->steps, "Steps of the whole run: `train.steps`.")   \
+    X(atoll_steps_planned, gauge, LIVE_SITE, r->training.steps,                                    \
+      "Steps of the whole run: `train.steps`.")                                                    \
     X(atoll_training, gauge, LIVE_SITE, !*n->state,                                                \
       "1: the site trains; 0: it waits, starts, has stopped or is done.")                          \
     X(atoll_waited_for, gauge, LIVE_SITE, n->waited, "1: the other sites wait for this one.")      \
@@ -27,7 +28,7 @@ enum live_who { LIVE_SITE = 1, LIVE_AGGREGATOR = 2, LIVE_BOTH = 3 };
       "Last eval loss, nats per target.")                                                          \
     X(atoll_gradient_norm, gauge, LIVE_SITE, n->norm,                                              \
       "Gradient norm of the last step before clipping; with privacy of the noised sum.")           \
-    X(atoll_tokens_total, counter, LIVE_SITE, r->tokens, "Tokens trained on.")                     \
+    X(atoll_tokens_total, counter, LIVE_SITE, r->training.tokens, "Tokens trained on.")            \
     X(atoll_tokens_per_second, gauge, LIVE_SITE, n->tokens_per_second,                             \
       "Tokens per second, smoothed over about ten steps.")                                         \
     X(atoll_rounds_total, counter, LIVE_BOTH, n->rounds,                                           \
@@ -56,7 +57,7 @@ enum live_who { LIVE_SITE = 1, LIVE_AGGREGATOR = 2, LIVE_BOTH = 3 };
       "Cosine of this site's delta and the mean delta.")                                           \
     X(atoll_outer_residual_ratio, gauge, LIVE_SITE, live_metric(r, REPORT_RESIDUAL),               \
       "Norm of the residual over the norm of this site's delta.")                                  \
-    X(atoll_starts_total, counter, LIVE_BOTH, r->starts, "Processes that began.")                  \
+    X(atoll_starts_total, counter, LIVE_BOTH, r->lives.starts, "Processes that began.")            \
     X(atoll_epoch, gauge, LIVE_AGGREGATOR, n->term, "Term of the aggregator.")                     \
     X(atoll_certificate_remaining_seconds, gauge, LIVE_BOTH, n->certificate_days * 86400,          \
       "Until the process's own certificate expires, in whole days; negative: it has expired, "     \

@@ -19,13 +19,14 @@ struct round_group { /* rounds that are alike; one round, if most is 1 */
     const struct report_run *run;
     double least[ROUND_FRAGMENTS_MAX]; /* payload up of each fragment's smallest round */
     size_t most, first, n;
-    struct report_round mean; /* of the group; round, fragment: of its first */
+    struct report_round mean; /* of the group, but for: */
+    double included;          /* the smallest in the group */
 };
 
 static bool has_fragments(const struct report_run *r)
 {
-    for (size_t i = 0; i < r->round_count; i++)
-        if (r->rounds[i].fragment > 0)
+    for (size_t i = 0; i < r->rounds.count; i++)
+        if (r->rounds.list[i].fragment > 0)
             return true;
     return false;
 }
@@ -41,17 +42,17 @@ static void group_begin(struct round_group *g, const struct report_run *r, size_
     *g = (struct round_group){.run = r, .first = first, .most = most};
     for (unsigned f = 0; f < ROUND_FRAGMENTS_MAX; f++)
         g->least[f] = INFINITY;
-    for (size_t i = 0; most > 1 && i < r->round_count; i++) {
-        double *least = &g->least[fragment_of(&r->rounds[i])];
-        if (r->rounds[i].up_predicted > 0)
-            *least = fmin(*least, r->rounds[i].up_predicted);
+    for (size_t i = 0; most > 1 && i < r->rounds.count; i++) {
+        double *least = &g->least[fragment_of(&r->rounds.list[i])];
+        if (r->rounds.list[i].up_predicted > 0)
+            *least = fmin(*least, r->rounds.list[i].up_predicted);
     }
 }
 
 /* A full-precision round is larger than the others of its fragment: a mean would hide it. */
 static bool is_full(const struct round_group *g, size_t i)
 {
-    const struct report_round *n = &g->run->rounds[i];
+    const struct report_round *n = &g->run->rounds.list[i];
     return n->up_predicted > 1.3 * g->least[fragment_of(n)];
 }
 
@@ -59,11 +60,11 @@ static bool is_full(const struct round_group *g, size_t i)
 static void group_mean(struct round_group *g)
 {
     double sum[ROUND_NUMBERS] = {0}, known[ROUND_NUMBERS] = {0}, one[ROUND_NUMBERS];
-    const struct report_round *first = &g->run->rounds[g->first];
-    double included = first->included;
+    const struct report_round *first = &g->run->rounds.list[g->first];
+    g->included = first->included;
     for (size_t i = 0; i < g->n; i++) {
         memcpy(one, first + i, sizeof one);
-        included = fmin(included, first[i].included);
+        g->included = fmin(g->included, first[i].included);
         for (int k = 0; k < ROUND_NUMBERS; k++)
             if (isfinite(one[k])) {
                 sum[k] += one[k];
@@ -73,18 +74,15 @@ static void group_mean(struct round_group *g)
     for (int k = 0; k < ROUND_NUMBERS; k++)
         sum[k] = known[k] > 0 ? sum[k] / known[k] : NAN;
     memcpy(&g->mean, sum, sizeof sum);
-    g->mean.round = first->round;
-    g->mean.fragment = first->fragment;
-    g->mean.included = included;
 }
 
 static bool group_next(struct round_group *g)
 {
     g->first += g->n;
     g->n = 0;
-    if (g->first >= g->run->round_count)
+    if (g->first >= g->run->rounds.count)
         return false;
-    while (g->first + g->n < g->run->round_count && g->n < g->most &&
+    while (g->first + g->n < g->run->rounds.count && g->n < g->most &&
            is_full(g, g->first + g->n) == is_full(g, g->first))
         g->n++;
     group_mean(g);
@@ -95,8 +93,8 @@ static bool group_next(struct round_group *g)
 static void place_json(struct json_write *w, const struct round_group *g, bool fragments)
 {
     size_t last = g->first + g->n - 1;
-    json_real(w, "from", fragments ? (double)g->first : g->run->rounds[g->first].round);
-    json_real(w, "to", fragments ? (double)last : g->run->rounds[last].round);
+    json_real(w, "from", fragments ? (double)g->first : g->run->rounds.list[g->first].round);
+    json_real(w, "to", fragments ? (double)last : g->run->rounds.list[last].round);
     json_real(w, "count", (double)g->n);
     json_real(w, "up_bytes_predicted", g->mean.up_predicted);
     json_real(w, "down_bytes_predicted", g->mean.down_predicted);
@@ -108,19 +106,19 @@ static void place_json(struct json_write *w, const struct round_group *g, bool f
 
 static void rounds_json(struct page_view *v, const struct report_run *r)
 {
-    size_t shown = v->whole ? r->round_count : ROUNDS_SHOWN;
+    size_t shown = v->whole ? r->rounds.count : ROUNDS_SHOWN;
     struct round_group g;
     bool fragments = v->whole && has_fragments(r);
-    group_begin(&g, r, r->round_count > shown ? r->round_count - shown : 0,
-                v->whole ? r->round_count / ROUNDS_WHOLE + 1 : 1);
+    group_begin(&g, r, r->rounds.count > shown ? r->rounds.count - shown : 0,
+                v->whole ? r->rounds.count / ROUNDS_WHOLE + 1 : 1);
     json_array(v->w, v->whole ? "rounds_all" : "last_rounds");
     while (group_next(&g)) {
         json_object(v->w, NULL);
-        json_real(v->w, "round", g.mean.round);
-        json_real(v->w, "fragment", g.mean.fragment);
+        json_real(v->w, "round", r->rounds.list[g.first].round);
+        json_real(v->w, "fragment", r->rounds.list[g.first].fragment);
         json_real(v->w, "up_bytes", g.mean.up);
         json_real(v->w, "down_bytes", g.mean.down);
-        json_real(v->w, "included", g.mean.included);
+        json_real(v->w, "included", g.included);
         json_real(v->w, "sites", g.mean.sites);
         if (r->role == REPORT_AGGREGATOR) {
             json_real(v->w, "waited_s", g.mean.waited_ms / 1e3);
@@ -161,8 +159,8 @@ static void evaluation_json(struct page_view *v, const struct report_run *r)
 {
     struct json_write *w = v->w;
     json_array(w, "tasks");
-    for (size_t i = 0; i < r->task_count; i++) {
-        const struct report_task *x = &r->tasks[i];
+    for (size_t i = 0; i < r->evaluation.task_count; i++) {
+        const struct report_task *x = &r->evaluation.tasks[i];
         json_object(w, NULL);
         json_text(w, "name", x->name);
         json_real(w, "questions", x->questions);
@@ -176,11 +174,11 @@ static void evaluation_json(struct page_view *v, const struct report_run *r)
     }
     json_end(w);
     json_array(w, "probes");
-    for (size_t i = 0; i < r->probe_count; i++) {
+    for (size_t i = 0; i < r->evaluation.probe_count; i++) {
         json_object(w, NULL);
-        json_real(w, "round", r->probes[i].round);
-        json_text(w, "prompt", r->probes[i].prompt);
-        json_text(w, "text", r->probes[i].text);
+        json_real(w, "round", r->evaluation.probes[i].round);
+        json_text(w, "prompt", r->evaluation.probes[i].prompt);
+        json_text(w, "text", r->evaluation.probes[i].text);
         json_end(w);
     }
     json_end(w);
@@ -204,7 +202,7 @@ static void replica_json(struct page_view *v, const struct report_run *r)
     json_text(w, "name", live_name(r));
     json_text(w, "state", state);
     json_real(w, "record_age_s", v->now - n->t);
-    json_real(w, "starts", r->starts);
+    json_real(w, "starts", r->lives.starts);
     json_real(w, "rounds", n->rounds);
     json_real(w, "rounds_planned", n->rounds_all);
     json_real(w, "up_bytes", n->up);
@@ -221,14 +219,14 @@ static void site_json(struct page_view *v, const struct report_run *r)
     bool private = live_private(r) && !v->whole;
     json_object(w, NULL);
     json_text(w, "seen_by", r->role == REPORT_SEEN ? "aggregator" : "itself");
-    json_bool(w, "trains", !*n->state && !r->finished);
+    json_bool(w, "trains", !*n->state && !r->end.finished);
     json_bool(w, "waited_for", n->waited);
     json_real(w, "state_s", *n->state ? v->now - n->state_t : 0);
     json_real(w, "step", n->step);
-    json_real(w, "steps", r->steps);
+    json_real(w, "steps", r->training.steps);
     json_real(w, "loss", private ? NAN : n->loss);
     json_real(w, "gradient_norm", n->norm);
-    json_real(w, "tokens", r->tokens);
+    json_real(w, "tokens", r->training.tokens);
     json_real(w, "tokens_per_second", n->tokens_per_second);
     json_real(w, "down_bytes", n->down);
     json_real(w, "up_bytes_predicted", n->up_predicted);
@@ -268,8 +266,8 @@ static const struct event_place *newest_take(struct event_place *place, size_t c
 {
     struct event_place *newest = NULL;
     for (size_t i = 0; i < count; i++)
-        if (place[i].left && (!newest || place[i].run->events[place[i].left - 1].t >
-                                             newest->run->events[newest->left - 1].t))
+        if (place[i].left && (!newest || place[i].run->events.list[place[i].left - 1].t >
+                                             newest->run->events.list[newest->left - 1].t))
             newest = &place[i];
     if (newest)
         newest->left--;
@@ -282,8 +280,8 @@ static void events_json(struct page_view *v, const struct report_follow *f)
     struct event_place place[ROUND_SITES_MAX + REPORT_RUNS_MAX];
     size_t count = 0, total = 0, newest = v->whole ? EVENTS_WHOLE / 2 : EVENTS_SHOWN;
     for (; count < f->count && count < sizeof place / sizeof *place; count++) {
-        place[count] = (struct event_place){&f->runs[count], f->runs[count].event_count};
-        total += f->runs[count].event_count;
+        place[count] = (struct event_place){&f->runs[count], f->runs[count].events.count};
+        total += f->runs[count].events.count;
     }
     size_t oldest =
         total > newest ? total - newest : 0; /* from here on a whole run has them, too */
@@ -294,7 +292,7 @@ static void events_json(struct page_view *v, const struct report_follow *f)
             break;
         if (k >= newest && k < oldest)
             continue;
-        const struct report_event *e = &at->run->events[at->left];
+        const struct report_event *e = &at->run->events.list[at->left];
         json_object(v->w, NULL);
         json_real(v->w, "t", e->t);
         json_text(v->w, "who", at->run->name);
@@ -314,7 +312,7 @@ static void run_json(struct page_view *v, const struct report_follow *f)
         any_private |= live_private(&f->runs[i]);
     json_real(v->w, "v", RECORD_VERSION);
     json_real(v->w, "t", v->now);
-    json_text(v->w, "run", f->count ? f->runs[0].run : "");
+    json_text(v->w, "run", f->count ? f->runs[0].start.run : "");
     json_bool(v->w, "private", any_private);
 }
 

@@ -23,9 +23,9 @@ static void totals_json(struct json_write *w, const struct report_run *r)
 
 void page_whole_site(struct page_view *v, const struct report_run *r)
 {
-    json_real(v->w, "parameters", r->parameters);
-    json_real(v->w, "wall_s", r->last_t - r->first_t);
-    json_real(v->w, "tokens_per_second_mean", r->tokens_per_second);
+    json_real(v->w, "parameters", r->training.parameters);
+    json_real(v->w, "wall_s", r->lives.last_t - r->lives.first_t);
+    json_real(v->w, "tokens_per_second_mean", r->training.tokens_per_second);
     totals_json(v->w, r);
     page_points(v, "gradient_norms", &r->series[REPORT_NORM]);
     page_points(v, "learning_rates", &r->series[REPORT_LR]);
@@ -54,13 +54,13 @@ static void side_json(struct json_write *w, const char *key, const struct ledger
 
 static void ledger_json(struct json_write *w, const struct report_run *r)
 {
-    if (r->ledger.lives) {
+    if (r->ledger.member.lives) {
         json_object(w, "ledger");
-        side_json(w, "up", &r->ledger.up);
-        side_json(w, "down", &r->ledger.down);
+        side_json(w, "up", &r->ledger.member.up);
+        side_json(w, "down", &r->ledger.member.down);
         json_end(w);
     } else if (r->role == REPORT_SITE || r->role == REPORT_AGGREGATOR) {
-        json_text(w, "ledger_missing", r->ledger_why);
+        json_text(w, "ledger_missing", r->ledger.why);
     }
 }
 
@@ -78,7 +78,7 @@ static const char *name_next(const char *names, unsigned site, char out[64])
 
 static void counted_json(struct json_write *w, const struct report_run *r)
 {
-    const char *names = r->site_names;
+    const char *names = r->sites.names;
     char name[64];
     if (!r->counted || !r->counted->rounds)
         return;
@@ -86,7 +86,7 @@ static void counted_json(struct json_write *w, const struct report_run *r)
     json_real(w, "rounds", (double)r->counted->rounds);
     json_real(w, "tokens", (double)counted_tokens(r->counted));
     json_array(w, "sites");
-    for (unsigned i = 0; i < r->sites; i++) {
+    for (unsigned i = 0; i < r->sites.count; i++) {
         struct counted_site s = counted_of(r->counted, i);
         names = name_next(names, i, name);
         json_object(w, NULL);
@@ -106,21 +106,21 @@ static void digests_json(struct json_write *w, const struct report_run *r)
     static const char *const name[] = {"parameters", "momentum", "residual", "outer state"};
     json_object(w, "digests");
     for (int k = 0; k < 4; k++)
-        if (r->digest[k][0] && strcmp(r->digest[k], "-") != 0)
-            json_text(w, name[k], r->digest[k]);
+        if (r->end.digest[k][0] && strcmp(r->end.digest[k], "-") != 0)
+            json_text(w, name[k], r->end.digest[k]);
     json_end(w);
 }
 
 static void program_json(struct json_write *w, const struct report_run *r)
 {
-    json_text(w, "version", r->version);
-    json_text(w, "commit", r->commit);
-    json_text(w, "compiler", r->compiler);
-    json_text(w, "device", r->device);
-    json_real(w, "ranks", r->ranks);
-    json_real(w, "threads", r->threads);
-    json_text(w, "command", r->command);
-    json_text(w, "config", r->config);
+    json_text(w, "version", r->start.version);
+    json_text(w, "commit", r->start.commit);
+    json_text(w, "compiler", r->start.compiler);
+    json_text(w, "device", r->start.device);
+    json_real(w, "ranks", r->training.ranks);
+    json_real(w, "threads", r->training.threads);
+    json_text(w, "command", r->start.command);
+    json_text(w, "config", r->start.config);
 }
 
 void page_whole_replica(struct page_view *v, const struct report_run *r)
@@ -130,12 +130,12 @@ void page_whole_replica(struct page_view *v, const struct report_run *r)
                                        [REPORT_AGGREGATOR] = "aggregator",
                                        [REPORT_SEEN] = "seen"};
     json_text(v->w, "role", role[r->role]);
-    json_real(v->w, "begun", r->first_t > 0 ? r->first_t : r->reading.life_t);
+    json_real(v->w, "begun", r->lives.first_t > 0 ? r->lives.first_t : r->reading.life_t);
     ledger_json(v->w, r);
     counted_json(v->w, r);
     if (r->role == REPORT_AGGREGATOR)
-        json_text(v->w, "ended_short", r->ended_short);
-    if (r->finished)
+        json_text(v->w, "ended_short", r->end.short_of_sites);
+    if (r->end.finished)
         digests_json(v->w, r);
     if (r->role != REPORT_SEEN)
         program_json(v->w, r);

@@ -64,8 +64,9 @@ double report_last(const struct report_points *p)
 
 static enum err event_add(struct report_run *r, double t, const char *text, struct arena *a)
 {
-    TRY(room((void **)&r->events, r->event_count, &r->event_capacity, sizeof *r->events, a));
-    struct report_event *e = &r->events[r->event_count++];
+    TRY(room((void **)&r->events.list, r->events.count, &r->events.capacity, sizeof *r->events.list,
+             a));
+    struct report_event *e = &r->events.list[r->events.count++];
     e->t = t;
     snprintf(e->text, sizeof e->text, "%s", text);
     return ERR_OK;
@@ -74,9 +75,9 @@ static enum err event_add(struct report_run *r, double t, const char *text, stru
 /* A process that trains or exchanges: its time counts, from its start on. */
 static void life_counts(struct report_run *r, double t)
 {
-    if (r->first_t == 0)
-        r->first_t = r->reading.life_t > 0 ? r->reading.life_t : t;
-    r->last_t = t;
+    if (r->lives.first_t == 0)
+        r->lives.first_t = r->reading.life_t > 0 ? r->reading.life_t : t;
+    r->lives.last_t = t;
 }
 
 /* ---- rounds ---- */
@@ -96,16 +97,17 @@ static void outage_take(struct report_run *r, struct report_round *n)
 /* Of this run, in the order in which they ended; a repeated one overwrites what was after it. */
 static enum err round_keep(struct report_run *r, const struct report_round *n, struct arena *a)
 {
-    while (r->round_count) {
-        const struct report_round *last = &r->rounds[r->round_count - 1];
+    while (r->rounds.count) {
+        const struct report_round *last = &r->rounds.list[r->rounds.count - 1];
         bool again = last->fragment == n->fragment && last->round >= n->round;
         if (!(last->step > n->step ||
               (last->step == n->step && again))) /* overlapped ones end here */
             break;
-        r->round_count--;
+        r->rounds.count--;
     }
-    TRY(room((void **)&r->rounds, r->round_count, &r->round_capacity, sizeof *r->rounds, a));
-    r->rounds[r->round_count++] = *n;
+    TRY(room((void **)&r->rounds.list, r->rounds.count, &r->rounds.capacity, sizeof *r->rounds.list,
+             a));
+    r->rounds.list[r->rounds.count++] = *n;
     return ERR_OK;
 }
 
@@ -132,7 +134,7 @@ static enum err round_add(struct report_run *r, const struct jsonl_row *row, str
     for (int i = 0; i < REPORT_METRICS; i++)
         n.metrics[i] = jsonl_number(row, report_metric_name[i]);
     if (!isfinite(n.step)) /* the aggregator's: in the order of their commits */
-        n.step = (double)r->round_count;
+        n.step = (double)r->rounds.count;
     outage_take(r, &n);
     if (n.replayed) /* its exchange is on record from before the restart */
         return ERR_OK;
@@ -174,44 +176,44 @@ static enum err start_take(struct report_run *r, const struct jsonl_row *row, st
     else
         r->role = REPORT_SITE;
     if (r->role == REPORT_AGGREGATOR)
-        snprintf(text, sizeof text, r->starts ? "started again" : "started");
+        snprintf(text, sizeof text, r->lives.starts ? "started again" : "started");
     else
         snprintf(text, sizeof text,
-                 step > 0 || r->starts ? "started again at step %.0f" : "started", step);
+                 step > 0 || r->lives.starts ? "started again at step %.0f" : "started", step);
     TRY(event_add(r, jsonl_number(row, "t"), text, a));
-    r->starts++;
+    r->lives.starts++;
     r->reading.life_t = jsonl_number(row, "t");
     r->reading.outage_t = r->reading.outage_ms = 0;
-    r->parameters = report_number(row, "parameters", 0);
-    r->steps = report_number(row, "steps", 0);
-    r->ranks = report_number(row, "ranks", 1);
-    r->threads = report_number(row, "threads", 0);
+    r->training.parameters = report_number(row, "parameters", 0);
+    r->training.steps = report_number(row, "steps", 0);
+    r->training.ranks = report_number(row, "ranks", 1);
+    r->training.threads = report_number(row, "threads", 0);
     if (r->role == REPORT_SITE && *jsonl_string(row, "site"))
         snprintf(r->name, sizeof r->name, "site %s", jsonl_string(row, "site"));
     if (r->role == REPORT_AGGREGATOR && report_number(row, "aggregators", 1) > 1)
         snprintf(r->name, sizeof r->name, "aggregator %.0f", report_number(row, "index", 0));
     else if (r->role == REPORT_AGGREGATOR)
         snprintf(r->name, sizeof r->name, "aggregator");
-    r->sites = (unsigned)fmax(0, fmin(report_number(row, "sites", 0), ROUND_SITES_MAX));
+    r->sites.count = (unsigned)fmax(0, fmin(report_number(row, "sites", 0), ROUND_SITES_MAX));
     report_now_start(r, row, jsonl_number(row, "t"));
-    TRY(keep(&r->site_names, row, "site_names", a));
-    TRY(keep(&r->run, row, "run", a));
-    TRY(keep(&r->config, row, "config", a));
-    TRY(keep(&r->version, row, "version", a));
-    TRY(keep(&r->commit, row, "commit", a));
-    TRY(keep(&r->compiler, row, "compiler", a));
-    TRY(keep(&r->device, row, "device", a));
-    return keep(&r->command, row, "command", a);
+    TRY(keep(&r->sites.names, row, "site_names", a));
+    TRY(keep(&r->start.run, row, "run", a));
+    TRY(keep(&r->start.config, row, "config", a));
+    TRY(keep(&r->start.version, row, "version", a));
+    TRY(keep(&r->start.commit, row, "commit", a));
+    TRY(keep(&r->start.compiler, row, "compiler", a));
+    TRY(keep(&r->start.device, row, "device", a));
+    return keep(&r->start.command, row, "command", a);
 }
 
 static enum err final_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     static const char *const key[] = {"parameters", "momentum", "residual", "outer"};
     for (int i = 0; i < 4; i++)
-        snprintf(r->digest[i], sizeof r->digest[i], "%.64s", jsonl_string(row, key[i]));
-    r->finished = true;
+        snprintf(r->end.digest[i], sizeof r->end.digest[i], "%.64s", jsonl_string(row, key[i]));
+    r->end.finished = true;
     report_now_state(r, jsonl_number(row, "t"), "done");
-    TRY(keep(&r->ended_short, row, "short", a));
+    TRY(keep(&r->end.short_of_sites, row, "short", a));
     return event_add(r, jsonl_number(row, "t"),
                      r->role == REPORT_AGGREGATOR ? "all rounds committed" : "all steps done", a);
 }
@@ -220,10 +222,10 @@ static enum err final_take(struct report_run *r, const struct jsonl_row *row, st
 static enum err roster_row_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     char text[160];
-    r->sites = (unsigned)fmax(0, fmin(report_number(row, "indices", 0), ROUND_SITES_MAX));
+    r->sites.count = (unsigned)fmax(0, fmin(report_number(row, "indices", 0), ROUND_SITES_MAX));
     snprintf(text, sizeof text, "roster version %.0f: site %.64s %.16s",
              report_number(row, "version", 0), jsonl_string(row, "site"), jsonl_string(row, "act"));
-    TRY(keep(&r->site_names, row, "site_names", a));
+    TRY(keep(&r->sites.names, row, "site_names", a));
     return event_add(r, jsonl_number(row, "t"), text, a);
 }
 
@@ -233,7 +235,7 @@ static enum err amendment_row_take(struct report_run *r, const struct jsonl_row 
     char text[400], why[128] = "";
     double share = jsonl_number(row, "share");
     report_now_length(r, report_number(row, "rounds", r->now.rounds_all));
-    r->steps = report_number(row, "steps", r->steps);
+    r->training.steps = report_number(row, "steps", r->training.steps);
     if (isfinite(share))
         snprintf(why, sizeof why,
                  " (outer.replan: training had %.1f %% of the time, %.3g s, and waited %.3g s)",
@@ -251,11 +253,12 @@ static enum err step_take(struct report_run *r, const struct jsonl_row *row, str
     double speed = report_number(row, "tokens_per_second", 0);
     report_now_step(r, row, t);
     life_counts(r, t);
-    r->tokens = report_number(row, "tokens", r->tokens);
-    r->tokens_per_second += (speed - r->tokens_per_second) / ++r->reading.step_rows;
+    r->training.tokens = report_number(row, "tokens", r->training.tokens);
+    r->training.tokens_per_second +=
+        (speed - r->training.tokens_per_second) / ++r->reading.step_rows;
     TRY(point_add(&r->series[REPORT_NORM], step, jsonl_number(row, "norm"), a));
     TRY(point_add(&r->series[REPORT_LR], step, jsonl_number(row, "lr"), a));
-    TRY(point_add(&r->series[REPORT_RATE], (t - r->first_t) / 60,
+    TRY(point_add(&r->series[REPORT_RATE], (t - r->lives.first_t) / 60,
                   jsonl_number(row, "tokens_per_second"), a));
     return point_add(&r->series[REPORT_LOSS], step, jsonl_number(row, "loss"), a);
 }
@@ -264,20 +267,20 @@ static enum err step_take(struct report_run *r, const struct jsonl_row *row, str
 /* Time of a process that trains; of one that has yet to make a step it is part of its start. */
 static void evaluation_spent(struct report_run *r, const struct jsonl_row *row)
 {
-    if (r->last_t <= 0 || r->reading.life_t > r->last_t)
+    if (r->lives.last_t <= 0 || r->reading.life_t > r->lives.last_t)
         return;
-    r->last_t = jsonl_number(row, "t");
+    r->lives.last_t = jsonl_number(row, "t");
     report_now_evaluated(r, report_number(row, "ms", 0));
 }
 
 static struct report_task *task_named(struct report_run *r, const char *name)
 {
-    for (size_t i = 0; i < r->task_count; i++)
-        if (strcmp(r->tasks[i].name, name) == 0)
-            return &r->tasks[i];
-    if (r->task_count == REPORT_TASKS_MAX)
+    for (size_t i = 0; i < r->evaluation.task_count; i++)
+        if (strcmp(r->evaluation.tasks[i].name, name) == 0)
+            return &r->evaluation.tasks[i];
+    if (r->evaluation.task_count == REPORT_TASKS_MAX)
         return NULL;
-    struct report_task *x = &r->tasks[r->task_count++];
+    struct report_task *x = &r->evaluation.tasks[r->evaluation.task_count++];
     snprintf(x->name, sizeof x->name, "%s", name);
     return x;
 }
@@ -285,8 +288,9 @@ static struct report_task *task_named(struct report_run *r, const char *name)
 static enum err task_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     evaluation_spent(r, row);
-    if (!r->tasks)
-        TRY_ALLOC(r->tasks = arena_array(a, REPORT_TASKS_MAX, sizeof *r->tasks));
+    if (!r->evaluation.tasks)
+        TRY_ALLOC(r->evaluation.tasks =
+                      arena_array(a, REPORT_TASKS_MAX, sizeof *r->evaluation.tasks));
     struct report_task *x = task_named(r, jsonl_string(row, "of"));
     if (!x)
         return ERR_OK;
@@ -305,11 +309,12 @@ static enum err probe_take(struct report_run *r, const struct jsonl_row *row, st
     evaluation_spent(r, row);
     if (!(number >= 0 && number < REPORT_PROBES_MAX))
         return ERR_OK;
-    if (!r->probes)
-        TRY_ALLOC(r->probes = arena_array(a, REPORT_PROBES_MAX, sizeof *r->probes));
-    for (; r->probe_count <= (size_t)number; r->probe_count++)
-        r->probes[r->probe_count].round = NAN;
-    struct report_probe *x = &r->probes[(size_t)number];
+    if (!r->evaluation.probes)
+        TRY_ALLOC(r->evaluation.probes =
+                      arena_array(a, REPORT_PROBES_MAX, sizeof *r->evaluation.probes));
+    for (; r->evaluation.probe_count <= (size_t)number; r->evaluation.probe_count++)
+        r->evaluation.probes[r->evaluation.probe_count].round = NAN;
+    struct report_probe *x = &r->evaluation.probes[(size_t)number];
     x->round = jsonl_number(row, "round");
     snprintf(x->prompt, sizeof x->prompt, "%s", jsonl_string(row, "prompt"));
     snprintf(x->text, sizeof x->text, "%s", jsonl_string(row, "text"));
@@ -333,7 +338,7 @@ static enum err row_take(struct report_run *r, const struct jsonl_row *row, stru
         return roster_row_take(r, row, a);
     if (jsonl_is(row, "round")) {
         report_now_round(r, row, t);
-        r->steps = report_number(row, "steps", r->steps);
+        r->training.steps = report_number(row, "steps", r->training.steps);
         life_counts(r, t);
         if (r->role == REPORT_AGGREGATOR && !r->counted) {
             TRY_ALLOC(r->counted = arena_alloc(a, sizeof *r->counted));
@@ -344,8 +349,8 @@ static enum err row_take(struct report_run *r, const struct jsonl_row *row, stru
         return round_add(r, row, a);
     }
     if (jsonl_is(row, "eval")) {
-        if (r->last_t > 0) /* of a start that is refused there may be one, too */
-            r->last_t = r->reading.life_t <= r->last_t ? t : r->last_t;
+        if (r->lives.last_t > 0) /* of a start that is refused there may be one, too */
+            r->lives.last_t = r->reading.life_t <= r->lives.last_t ? t : r->lives.last_t;
         return point_add(&r->series[REPORT_EVAL], step, jsonl_number(row, "loss"), a);
     }
     if (jsonl_is(row, "task"))
@@ -368,30 +373,29 @@ static enum err row_take(struct report_run *r, const struct jsonl_row *row, stru
 /* A page without the ledger's table is better than none: it says why. */
 static enum err ledger_take(struct report_run *r, const char *dir, struct arena *a)
 {
-    enum err e = ledger_read(&r->ledger, dir, NULL, a);
+    enum err e = ledger_read(&r->ledger.member, dir, NULL, a);
     if (e == ERR_OK || e == ERR_MEMORY)
         return e;
-    snprintf(r->ledger_why, sizeof r->ledger_why, "%s", err_message());
-    r->ledger = (struct ledger_member){0};
+    snprintf(r->ledger.why, sizeof r->ledger.why, "%s", err_message());
+    r->ledger.member = (struct ledger_member){0};
     err_clear();
     return ERR_OK;
 }
 
 /* ---- sites as the aggregator saw them ---- */
-static enum err run_new(struct report_follow *g, const char *dir, struct report_run **r)
+static enum err run_new(struct report_follow *g, struct report_run **r)
 {
     TRY(room((void **)&g->runs, g->count, &g->capacity, sizeof *g->runs, g->a));
     *r = &g->runs[g->count++];
-    **r = (struct report_run){.dir = dir,
-                              .run = "",
-                              .config = "",
-                              .version = "",
-                              .commit = "",
-                              .compiler = "",
-                              .device = "",
-                              .command = "",
-                              .site_names = "",
-                              .ended_short = ""};
+    **r = (struct report_run){.start.run = "",
+                              .start.config = "",
+                              .start.version = "",
+                              .start.commit = "",
+                              .start.compiler = "",
+                              .start.device = "",
+                              .start.command = "",
+                              .sites.names = "",
+                              .end.short_of_sites = ""};
     report_now_begin(*r);
     return ERR_OK;
 }
@@ -415,12 +419,12 @@ static enum err seen_run(struct report_follow *g, const struct report_run *from,
     *out = r && r->role == REPORT_SEEN ? r : NULL;
     if (r)
         return ERR_OK;
-    TRY(run_new(g, aggregator.dir, &r));
+    TRY(run_new(g, &r));
     memcpy(r->name, name, sizeof name);
     r->role = REPORT_SEEN;
-    r->run = aggregator.run;
-    r->parameters = aggregator.parameters;
-    r->steps = aggregator.steps;
+    r->start.run = aggregator.start.run;
+    r->training.parameters = aggregator.training.parameters;
+    r->training.steps = aggregator.training.steps;
     r->reading.life_t = aggregator.reading.life_t;
     report_now_length(r, aggregator.now.rounds_all);
     *out = r;
@@ -433,12 +437,12 @@ static enum err seen_take(struct report_follow *g, const struct report_run *from
 {
     struct report_run *r;
     double t = jsonl_number(row, "t");
-    double steps = from->steps, rounds = from->now.rounds_all; /* the array may move */
+    double steps = from->training.steps, rounds = from->now.rounds_all; /* the array may move */
     TRY(seen_run(g, from, jsonl_string(row, "site"), &r));
     if (!r)
         return ERR_OK;
     life_counts(r, t);
-    r->steps = report_number(row, "steps", steps);
+    r->training.steps = report_number(row, "steps", steps);
     report_now_length(r, rounds);
     double up = report_number(row, "up_total", 0), down = report_number(row, "down_total", 0);
     struct report_round n = {.step = jsonl_number(row, "step"),
@@ -452,10 +456,11 @@ static enum err seen_take(struct report_follow *g, const struct report_run *from
     r->reading.seen_up = up;
     r->reading.seen_down = down;
     report_now_seen(r, row, t);
-    r->tokens = report_number(row, "tokens", 0);
-    r->tokens_per_second = report_number(row, "tokens_per_second", 0);
+    r->training.tokens = report_number(row, "tokens", 0);
+    r->training.tokens_per_second = report_number(row, "tokens_per_second", 0);
     TRY(round_keep(r, &n, g->a));
-    TRY(point_add(&r->series[REPORT_RATE], (t - r->first_t) / 60, r->tokens_per_second, g->a));
+    TRY(point_add(&r->series[REPORT_RATE], (t - r->lives.first_t) / 60,
+                  r->training.tokens_per_second, g->a));
     return point_add(&r->series[REPORT_LOSS], n.step, jsonl_number(row, "loss"), g->a);
 }
 
@@ -486,11 +491,11 @@ static void directory_name(char out[64], const char *dir)
 static enum err bytes_sum(struct report_run *r, struct arena *a)
 {
     double up = 0, down = 0;
-    for (size_t i = 0; i < r->round_count; i++) {
-        const struct report_round *n = &r->rounds[i];
+    for (size_t i = 0; i < r->rounds.count; i++) {
+        const struct report_round *n = &r->rounds.list[i];
         up += n->up;
         down += n->down;
-        if (i + 1 < r->round_count && r->rounds[i + 1].step <= n->step)
+        if (i + 1 < r->rounds.count && r->rounds.list[i + 1].step <= n->step)
             continue;
         TRY(point_add(&r->series[REPORT_BYTES_UP], n->step, up, a));
         TRY(point_add(&r->series[REPORT_BYTES_DOWN], n->step, down, a));
@@ -528,7 +533,7 @@ static enum err source_row(struct report_follow *f, struct report_source *s,
     struct report_run *r;
     if (!s->begun) {
         s->run = f->count;
-        TRY(run_new(f, s->dir, &r));
+        TRY(run_new(f, &r));
         directory_name(r->name, s->dir);
         s->begun = true;
     }
@@ -563,7 +568,7 @@ static enum err source_read(struct report_follow *f, struct report_source *s)
 static void source_held(struct report_follow *f, const struct report_source *s)
 {
     struct report_run *r = &f->runs[s->run];
-    if (!s->begun || r->finished || strcmp(r->now.state, "stopped") == 0)
+    if (!s->begun || r->end.finished || strcmp(r->now.state, "stopped") == 0)
         return;
     if (file_held(s->dir) == FILE_HELD_NO)
         report_now_state(r, r->now.t, "no process");
@@ -603,7 +608,7 @@ static enum err sources_check(const struct report_follow *f)
                            "%s/%s: there is no such file: give the run.dir of an `atoll train`, or "
                            "the serve.dir of an `atoll serve`",
                            s->dir, RECORD_FILE);
-        if (!s->begun || f->runs[s->run].starts == 0)
+        if (!s->begun || f->runs[s->run].lives.starts == 0)
             return err_set(ERR_INPUT, "%s/%s: it holds no record of a run", s->dir, RECORD_FILE);
     }
     return ERR_OK;
@@ -642,8 +647,8 @@ enum err report_data_read(struct report_run **runs, size_t *count, const char *c
 struct report_round report_totals(const struct report_run *r)
 {
     struct report_round t = {0};
-    for (size_t i = 0; i < r->round_count; i++) {
-        const struct report_round *n = &r->rounds[i];
+    for (size_t i = 0; i < r->rounds.count; i++) {
+        const struct report_round *n = &r->rounds.list[i];
         t.up += n->up;
         t.up_predicted += n->up_predicted;
         t.down += n->down;
@@ -661,16 +666,16 @@ struct report_cost report_cost(const struct report_run *r)
 {
     struct report_cost c = {.share = {NAN, NAN, NAN, NAN, NAN, NAN}};
     double ms[REPORT_TIMES] = {0}, exchange = 0, exposed = 0;
-    for (size_t i = 0; i < r->round_count; i++) {
+    for (size_t i = 0; i < r->rounds.count; i++) {
         for (int k = 0; k < REPORT_TIMES; k++)
-            ms[k] += r->rounds[i].ms[k];
-        exposed += r->rounds[i].exposed_ms;
-        c.hidden_s += 1e-3 * r->rounds[i].hidden_ms;
+            ms[k] += r->rounds.list[i].ms[k];
+        exposed += r->rounds.list[i].exposed_ms;
+        c.hidden_s += 1e-3 * r->rounds.list[i].hidden_ms;
     }
     for (int k = REPORT_ENCODE; k < REPORT_TIMES; k++)
         exchange += ms[k];
-    double all = 1e3 * (r->last_t - r->first_t);
-    if (!r->round_count || !(all > 0))
+    double all = 1e3 * (r->lives.last_t - r->lives.first_t);
+    if (!r->rounds.count || !(all > 0))
         return c;
     double scale = exchange > 0 ? exposed / exchange / all : 0;
     c.share[REPORT_COMPUTING] = report_compute_share(r);
@@ -681,7 +686,7 @@ struct report_cost report_cost(const struct report_run *r)
     c.share[REPORT_BESIDES] = 1;
     for (int k = 0; k < REPORT_BESIDES; k++)
         c.share[REPORT_BESIDES] -= c.share[k];
-    c.round_s = 1e-3 * exchange / (double)r->round_count;
-    c.step_s = 1e-3 * ms[REPORT_COMPUTE] / r->rounds[r->round_count - 1].step;
+    c.round_s = 1e-3 * exchange / (double)r->rounds.count;
+    c.step_s = 1e-3 * ms[REPORT_COMPUTE] / r->rounds.list[r->rounds.count - 1].step;
     return c;
 }

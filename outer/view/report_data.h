@@ -115,36 +115,63 @@ struct report_reading {        /* what is known while records are read */
     double step_rows;          /* that the mean of the tokens a second is over */
 };
 enum report_role { REPORT_SITE, REPORT_ALONE, REPORT_AGGREGATOR, REPORT_SEEN };
-struct report_run {
-    const char *dir;
-    char name[64];         /* the site's, or the directory's last part when it trained alone */
-    enum report_role role; /* ALONE: no outer loop, a baseline; SEEN: a site, as the aggregator saw
-                              it */
-    struct report_points series[REPORT_SERIES];
-    struct report_round *rounds;
-    size_t round_count, round_capacity;
-    struct report_event *events;
-    size_t event_count, event_capacity;
+struct report_rounds { /* in the order in which they ended */
+    struct report_round *list;
+    size_t count, capacity;
+};
+struct report_events {
+    struct report_event *list;
+    size_t count, capacity;
+};
+struct report_evaluation {
     struct report_task *tasks; /* at most REPORT_TASKS_MAX */
     size_t task_count;
     struct report_probe *probes; /* by number */
     size_t probe_count;
+};
+/* Of processes that trained: a refused start is none, but is counted. */
+struct report_lives {
     unsigned starts;
-    double first_t, last_t; /* of processes that trained: a refused start is none */
-    struct report_reading reading;
+    double first_t, last_t;
+};
+struct report_training {
     double tokens, tokens_per_second; /* the last one is the mean over the steps */
     double parameters, steps, ranks, threads;
+};
+struct report_start { /* what the last start said; in the arena */
+    const char *run, *config, *version, *commit, *compiler, *device, *command;
+};
+struct report_sites { /* of the run: as the last start, or a change of the roster after it, said */
+    unsigned count;
+    const char *names; /* an aggregator's, "a,b,c"; a long list is cut */
+};
+struct report_end {
     bool finished;
-    const char *run, *config, *version, *commit, *compiler, *device,
-        *command;            /* of the last start; in the arena */
-    char digest[4][65];      /* parameters, momentum, residual, outer; "" before the end */
+    char digest[4][65];         /* parameters, momentum, residual, outer; "" before the end */
+    const char *short_of_sites; /* "": all sites are in the last round, or it has not ended */
+};
+struct report_ledger {
+    struct ledger_member member; /* lives 0: there is none, or a damaged one: */
+    char why[256];
+};
+/* report_now.c writes `now`, report_data.c all else. */
+struct report_run {
+    char name[64];         /* the site's, or the directory's last part when it trained alone */
+    enum report_role role; /* ALONE: no outer loop, a baseline; SEEN: a site, as the aggregator saw
+                              it */
+    struct report_points series[REPORT_SERIES];
+    struct report_rounds rounds;
+    struct report_events events;
+    struct report_evaluation evaluation;
+    struct report_lives lives;
+    struct report_reading reading;
+    struct report_training training;
+    struct report_start start;
+    struct report_sites sites;
+    struct report_end end;
     struct counted *counted; /* an aggregator's; NULL: none */
-    unsigned sites;          /* of the run, at its last start */
-    const char *site_names;  /* an aggregator's, "a,b,c"; a long list is cut */
-    const char *ended_short; /* "": all sites are in the last round, or it has not ended */
     struct report_now now;
-    struct ledger_member ledger; /* lives 0: there is none, or a damaged one: */
-    char ledger_why[256];
+    struct report_ledger ledger;
 };
 
 /* What rounds cost a site: where its time went since its first record. */

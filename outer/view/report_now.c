@@ -45,7 +45,7 @@ void report_now_state(struct report_run *r, double t, const char *text)
 static void pace_step(struct report_run *r, double step, double t)
 {
     struct report_now *n = &r->now;
-    double every = r->role == REPORT_SITE ? r->steps / n->rounds_all : 1;
+    double every = r->role == REPORT_SITE ? r->training.steps / n->rounds_all : 1;
     int64_t steps = isfinite(every) && every >= 1 ? (int64_t)every : 1;
     if (!n->started && isfinite(n->step_s)) /* start-up is no pace */
         progress_pace_step(&n->pace, (int64_t)step - 1, steps, t - n->step_s);
@@ -59,8 +59,8 @@ void report_now_step(struct report_run *r, const struct jsonl_row *row, double t
     struct report_now *n = &r->now;
     double step = jsonl_number(row, "step"), ms = report_number(row, "step_ms", 0);
     bool again = step <= n->step;
-    if (!n->started && r->last_t > 0)
-        n->spent_ms[REPORT_SPENT_RESTART] += fmax(0, 1e3 * (t - r->last_t) - ms);
+    if (!n->started && r->lives.last_t > 0)
+        n->spent_ms[REPORT_SPENT_RESTART] += fmax(0, 1e3 * (t - r->lives.last_t) - ms);
     n->spent_ms[again ? REPORT_SPENT_RESTART : REPORT_SPENT_COMPUTE] += ms;
     n->step_s = ms / 1e3;
     pace_step(r, step, t);
@@ -182,8 +182,8 @@ void report_spent(const struct report_run *r, double seconds[REPORT_SPENTS], dou
     ms[REPORT_SPENT_COMPUTE] = r->now.spent_ms[REPORT_SPENT_COMPUTE];
     ms[REPORT_SPENT_RESTART] = r->now.spent_ms[REPORT_SPENT_RESTART];
     ms[REPORT_SPENT_EVALUATION] = r->now.spent_ms[REPORT_SPENT_EVALUATION];
-    for (size_t i = 0; i < r->round_count; i++) {
-        const struct report_round *n = &r->rounds[i];
+    for (size_t i = 0; i < r->rounds.count; i++) {
+        const struct report_round *n = &r->rounds.list[i];
         double parts = 0;
         for (int k = REPORT_ENCODE; k < REPORT_TIMES; k++)
             parts += n->ms[k];
@@ -192,7 +192,7 @@ void report_spent(const struct report_run *r, double seconds[REPORT_SPENTS], dou
         ms[REPORT_SPENT_OUTAGE] += scale * n->ms[REPORT_OUTAGE];
         ms[REPORT_SPENT_EXCHANGE] += scale * (parts - n->ms[REPORT_WAIT] - n->ms[REPORT_OUTAGE]);
     }
-    *all = fmax(0, r->last_t - r->first_t);
+    *all = fmax(0, r->lives.last_t - r->lives.first_t);
     for (int k = 0; k < REPORT_SPENTS; k++) {
         seconds[k] = ms[k] / 1e3;
         sum += seconds[k];

@@ -359,7 +359,7 @@ static void a_feed_is_the_records(void **state)
     assert_int_equal(far.f.count, 3);
     assert_true(a->now.rounds == 7 + ROUNDS && seen[0].now.rounds == 7 + ROUNDS);
     assert_true(seen[0].now.up == a->now.up && seen[0].now.down == a->now.down);
-    assert_true(seen[0].starts == 2);
+    assert_true(seen[0].lives.starts == 2);
     for (int i = 1; i < 3; i++) {
         const struct report_now *n = &near.runs[i].now,
                                 *o = &run_of(&far.f, near.runs[i].name)->now;

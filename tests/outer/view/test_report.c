@@ -85,9 +85,9 @@ static void replay_counts_once(void **state)
     assert_int_equal(run->series[REPORT_LOSS].count, 4);
     assert_true(run->series[REPORT_LOSS].y[1] == 4 && run->series[REPORT_LOSS].y[2] == 3 &&
                 run->series[REPORT_LOSS].y[3] == 2);
-    assert_int_equal(run->round_count, 2);
-    assert_true(run->rounds[0].up == 100 && run->rounds[1].up == 50);
-    assert_int_equal(run->starts, 2);
+    assert_int_equal(run->rounds.count, 2);
+    assert_true(run->rounds.list[0].up == 100 && run->rounds.list[1].up == 50);
+    assert_int_equal(run->lives.starts, 2);
     assert_int_equal(run->role, REPORT_SITE);
     assert_string_equal(run->name, "site a");
 }
@@ -192,7 +192,7 @@ static void outer_metrics_are_known(void **state)
                     "{\"kind\":\"round\",\"t\":13,\"step\":4,\"fragment\":0,\"round\":1,\"gain\":"
                     "2.25,\"rho\":null,\"agreement\":-0.5,\"residual_ratio\":12.5}\n");
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
-    assert_true(isnan(run->rounds[0].metrics[REPORT_RHO]));
+    assert_true(isnan(run->rounds.list[0].metrics[REPORT_RHO]));
     page_of(p, run, count, &data);
     const struct json *first = at(at(&data, "sites", 0), "rounds_all", 0),
                       *second = at(at(&data, "sites", 0), "rounds_all", 1);
@@ -275,7 +275,7 @@ static void a_refused_start_is_no_wall_time(void **state)
                  "{\"kind\":\"start\",\"t\":164,\"site\":\"a\",\"aggregator\":\"h:1\",\"step\":2}\n"
                  "{\"kind\":\"stop\",\"t\":164,\"step\":2,\"reason\":\"mismatch\"}\n");
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
-    assert_true(run->first_t == 100 && run->last_t == 129);
+    assert_true(run->lives.first_t == 100 && run->lives.last_t == 129);
 }
 
 /* While the aggregator was away the site did not send. */
@@ -295,9 +295,9 @@ static void an_outage_is_no_sending(void **state)
            "{\"kind\":\"round\",\"t\":60,\"step\":2,\"fragment\":0,\"round\":1,\"send_ms\":500,"
            "\"wait_ms\":300,\"compute_ms\":1000,\"exposed_ms\":800}\n");
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
-    const double *ms = run->rounds[0].ms;
+    const double *ms = run->rounds.list[0].ms;
     assert_true(ms[REPORT_OUTAGE] == 36000 && ms[REPORT_SEND] == 0 && ms[REPORT_WAIT] == 1500);
-    ms = run->rounds[1].ms;
+    ms = run->rounds.list[1].ms;
     assert_true(ms[REPORT_OUTAGE] == 0 && ms[REPORT_SEND] == 500);
     struct report_cost c = report_cost(run);
     assert_true(c.share[REPORT_COMPUTING] == report_compute_share(run));
@@ -330,11 +330,11 @@ static void the_aggregator_alone_shows_its_sites(void **state)
     assert_int_equal(read_one(p, &run, &count), ERR_OK);
     assert_int_equal(count, 3);
     assert_int_equal(run[0].role, REPORT_AGGREGATOR);
-    assert_int_equal(run[0].round_count, 2);
-    assert_true(run[0].rounds[1].waited_ms == 5000);
+    assert_int_equal(run[0].rounds.count, 2);
+    assert_true(run[0].rounds.list[1].waited_ms == 5000);
     assert_string_equal(run[2].name, "site b");
     assert_int_equal(run[2].role, REPORT_SEEN);
-    assert_true(run[2].rounds[1].up == 60 && run[2].rounds[1].down == 70);
+    assert_true(run[2].rounds.list[1].up == 60 && run[2].rounds.list[1].down == 70);
     assert_true(report_last(&run[2].series[REPORT_LOSS]) == 3);
     assert_true(report_last(&run[2].series[REPORT_BYTES_UP]) == 160);
     page_of(p, run, count, &data);
