@@ -266,6 +266,13 @@ struct dev_clip { /* device scalars; max_norm is a host value */
     const double *sumsq, *loss, *targets;
     float max_norm;
 };
+struct dev_matrix_pass {           /* the memory is on the device */
+    const struct dev_matrix *list; /* (n): range r as a matrix; made by dev_matrices */
+    size_t tiles;                  /* of all matrices */
+    size_t longest;                /* most lines of a matrix */
+    float *lines;                  /* values of rows and columns */
+    float *partial;                /* of tiles, (partial floats of dev_matrices) */
+};
 struct dev_optim {    /* one pass of an inner optimizer over ranges. All slabs f32, same offsets */
     float *p, *m, *v; /* parameters, moments; m, v NULL where the optimizer has no such slab */
     float *g;         /* gradient; only Muon writes it */
@@ -281,19 +288,14 @@ struct dev_optim {    /* one pass of an inner optimizer over ranges. All slabs f
                              NULL: at the range's offset */
     double *sums; /* (OPT_SUMS, sums_stride) device: sum j of range r is sums[j * sums_stride +
                      r]; NULL where the rule has none */
-    size_t sums_stride; /* >= n */
-    /* Of passes over matrices alone; all on the device. */
-    const struct dev_matrix *matrices; /* (n): range r as a matrix; made by dev_matrices */
-    size_t tiles;                      /* of all matrices */
-    size_t longest;                    /* most lines of a matrix */
-    float *lines;                      /* values of rows and columns */
-    float *partial;                    /* of tiles, (partial floats of dev_matrices) */
+    size_t sums_stride;            /* >= n */
+    struct dev_matrix_pass matrix; /* of passes over matrices alone */
 };
-/* A range as a matrix, rows one behind the other; a vector is one row. Value j of row i is
- * lines[at + j * (rows + columns) + i] with at = matrix.lines, that of column i lies `rows` further
- * on. */
+/* A range as a matrix, one row after the other; a vector is one row. Value j of row i is
+ * lines[at + j * (rows + columns) + i] with at = matrix.lines, that of column i lies `rows` values
+ * after it. */
 struct dev_matrix {
-    size_t offset, rows, columns; /* elements of every slab; what lies behind them is left alone */
+    size_t offset, rows, columns; /* elements of every slab; what lies after them is left alone */
     size_t lines;
     size_t partial, tile; /* where its own begin */
 };

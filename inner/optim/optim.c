@@ -264,11 +264,11 @@ static struct dev_optim arguments(const struct optim *o, const struct optim_slab
         .n = o->parts.count,
         .sums = o->buffers.sums,
         .sums_stride = o->parts.count,
-        .matrices = o->matrices.list,
-        .tiles = o->matrices.all.tiles,
-        .longest = o->matrices.all.longest,
-        .lines = o->matrices.lines,
-        .partial = o->matrices.partial,
+        .matrix = {.list = o->matrices.list,
+                   .tiles = o->matrices.all.tiles,
+                   .longest = o->matrices.all.longest,
+                   .lines = o->matrices.lines,
+                   .partial = o->matrices.partial},
     };
 }
 

@@ -43,7 +43,7 @@ static bool is_stopped(const struct dev_optim *a)
 static struct pass pass_of(struct cpu *c, const struct dev_optim *a, size_t r,
                            void (*prepare)(struct opt_scalars *k, const double sums[OPT_SUMS]))
 {
-    struct pass p = {c, a, &a->matrices[r],
+    struct pass p = {c, a, &a->matrix.list[r],
                      opt_of_range(a->k, a->groups[r], a->gscale ? *a->gscale : 1.0f), r};
     double sums[OPT_SUMS];
     for (size_t j = 0; j < OPT_SUMS; j++)
@@ -57,7 +57,7 @@ static struct pass pass_of(struct cpu *c, const struct dev_optim *a, size_t r,
 /* Value j of the matrix's lines, rows first, then columns. */
 static float *line_at(const struct pass *p, size_t j)
 {
-    return p->a->lines + p->x->lines + j * (p->x->rows + p->x->columns);
+    return p->a->matrix.lines + p->x->lines + j * (p->x->rows + p->x->columns);
 }
 
 /* Row i; where a method lacks a slab, the loops read p in its place and never write it. */
@@ -80,12 +80,12 @@ static struct rows_matrix row_at(const struct pass *p, size_t i)
 /* Partial results of term j: of rows, and of the columns of tile t. */
 static float *row_partial(const struct pass *p, size_t j)
 {
-    return p->a->partial + p->x->partial + j * p->x->rows;
+    return p->a->matrix.partial + p->x->partial + j * p->x->rows;
 }
 
 static float *column_partial(const struct pass *p, size_t j, size_t t)
 {
-    return p->a->partial + p->x->partial + OPT_LINES * p->x->rows +
+    return p->a->matrix.partial + p->x->partial + OPT_LINES * p->x->rows +
            (j * dev_row_tiles(p->x) + t) * p->x->columns;
 }
 
@@ -199,7 +199,7 @@ void cpu_matrix_update(struct dev *d, enum opt_matrix_update rule, const struct 
 {
     size_t most = 1;
     for (size_t r = 0; r < a->n; r++)
-        most = a->matrices[r].columns > most ? a->matrices[r].columns : most;
+        most = a->matrix.list[r].columns > most ? a->matrix.list[r].columns : most;
     float *columns =
         is_stopped(a) ? NULL : cpu_scratch(cpu_of(d), 0, OPT_LINES * most * sizeof *columns);
     for (size_t r = 0; columns && r < a->n; r++) {

@@ -350,7 +350,7 @@ static enum choice decide(struct pass *p)
         return CHOICE_CUDNN;
     struct choice_shape key = key_of(&p->shape);
     enum choice was = choice_find(c->dev.attention, &key, p->dqkv != NULL);
-    if (was != CHOICE_NONE || c->capturing)
+    if (was != CHOICE_NONE || c->graphs.capturing)
         return was;
     enum choice now = measure(p);
     return choice_keep(c->dev.attention, sizeof c->dev.attention, &key, p->dqkv != NULL, now)

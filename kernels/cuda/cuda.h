@@ -22,33 +22,49 @@ enum cuda_slot { CUDA_SLOT_OP, CUDA_SLOT_LOGITS, CUDA_SLOT_TABLE, CUDA_SLOT_FP8,
 struct cuda_graph {
     const void *owner;
     uint64_t key;
-    uint64_t memory; /* of struct cuda when it was recorded */
+    uint64_t memory; /* of struct cuda_graphs when it was recorded */
     void *run;       /* cudaGraphExec_t; NULL: not recorded yet */
     bool refused;    /* cannot be recorded: it runs op by op */
 };
 enum { CUDA_GRAPHS_MAX = 32 };
 
-struct cuda {
-    struct dev dev; /* first */
-    void *stream;   /* cudaStream_t */
-    struct cuda_graph graphs[CUDA_GRAPHS_MAX];
-    size_t graph_count;
+struct cuda_graphs { /* dev_cuda.c */
+    struct cuda_graph list[CUDA_GRAPHS_MAX];
+    size_t count;
     uint64_t memory; /* incremented when memory that a graph may use is freed */
     bool capturing;  /* calls are being captured in a graph: no op may wait for the GPU */
-    struct matmul *matmul;
-    struct attention *attention;
-    void *scratch[CUDA_SLOTS];
-    size_t scratch_bytes[CUDA_SLOTS];
-    int index;           /* which GPU */
-    int processors;      /* multiprocessors of this GPU */
+};
+struct cuda_scratch { /* dev_cuda.c */
+    void *memory[CUDA_SLOTS];
+    size_t bytes[CUDA_SLOTS];
+};
+struct cuda_events {                    /* dev_cuda.c */
+    void *event[DEV_EVENTS_MAX];        /* cudaEvent_t, made when a mark is first set */
+    uint64_t submitted[DEV_EVENTS_MAX]; /* `submitted` of the device when it was set */
+};
+struct cuda_gpu {        /* dev_cuda.c: what the GPU is, and how it is used */
+    int processors;      /* multiprocessors */
     size_t shared_bytes; /* shared memory of one multiprocessor */
     bool fp8;            /* products of the model have operands in fp8 */
-    void *table_host;    /* optimizer: the ranges whose chunk table lies in CUDA_SLOT_TABLE */
-    size_t table_bytes, table_chunks;
-    void *events[DEV_EVENTS_MAX];             /* cudaEvent_t, made when a mark is first set */
-    uint64_t event_submitted[DEV_EVENTS_MAX]; /* `submitted` when it was set */
-    uint64_t submitted;                       /* launches, copies, products so far */
-    char message[512];                        /* sentence of the first failure */
+};
+struct cuda_table { /* optim.cu: the ranges whose chunk table lies in CUDA_SLOT_TABLE */
+    void *host;
+    size_t bytes;
+};
+
+struct cuda {
+    struct dev dev; /* first */
+    int index;      /* which GPU; open.c */
+    void *stream;   /* cudaStream_t; dev_cuda.c */
+    struct cuda_gpu gpu;
+    struct cuda_graphs graphs;
+    struct cuda_scratch scratch;
+    struct cuda_events events;
+    struct cuda_table table;
+    struct matmul *matmul;       /* open.c */
+    struct attention *attention; /* attention_cudnn.c */
+    uint64_t submitted;          /* launches, copies, products so far; each file that submits */
+    char message[512];           /* sentence of the first failure; dev_cuda.c */
 };
 
 static inline struct cuda *cuda_of(struct dev *d)

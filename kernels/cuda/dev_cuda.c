@@ -114,32 +114,32 @@ static enum err no_memory(size_t bytes, const char *what)
 
 void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
 {
-    if (bytes <= c->scratch_bytes[slot])
-        return c->scratch[slot];
+    if (bytes <= c->scratch.bytes[slot])
+        return c->scratch.memory[slot];
     cuda_set_device(c);
-    cudaFree(c->scratch[slot]); /* waits for the kernels that use it */
-    c->memory++;
-    c->scratch[slot] = NULL;
-    c->dev.used_bytes -= c->scratch_bytes[slot];
-    c->scratch_bytes[slot] = 0;
+    cudaFree(c->scratch.memory[slot]); /* waits for the kernels that use it */
+    c->graphs.memory++;
+    c->scratch.memory[slot] = NULL;
+    c->dev.used_bytes -= c->scratch.bytes[slot];
+    c->scratch.bytes[slot] = 0;
     size_t rounded =
         (bytes + 0xfffff) &
         ~(size_t)0xfffff; /* whole MiB: small changes of a shape cause no new allocation */
-    if (cudaMalloc(&c->scratch[slot], rounded) != cudaSuccess) {
-        c->scratch[slot] = NULL;
+    if (cudaMalloc(&c->scratch.memory[slot], rounded) != cudaSuccess) {
+        c->scratch.memory[slot] = NULL;
         cuda_fail(c, no_memory(rounded, "the ops' scratch"));
         return NULL;
     }
-    c->scratch_bytes[slot] = rounded;
+    c->scratch.bytes[slot] = rounded;
     c->dev.used_bytes += rounded;
-    return c->scratch[slot];
+    return c->scratch.memory[slot];
 }
 
 void cuda_scratch_free(struct cuda *c)
 {
     for (int i = 0; i < CUDA_SLOTS; i++)
-        cudaFree(c->scratch[i]);
-    free(c->table_host);
+        cudaFree(c->scratch.memory[i]);
+    free(c->table.host);
 }
 
 /* The host waits until nothing is left to do. */
@@ -160,11 +160,11 @@ void cuda_gpu_drain(struct cuda *c)
 {
     if (c->stream)
         cudaStreamSynchronize(stream(c));
-    for (size_t i = 0; i < c->graph_count; i++)
-        graph_destroy(&c->graphs[i]);
+    for (size_t i = 0; i < c->graphs.count; i++)
+        graph_destroy(&c->graphs.list[i]);
     for (unsigned i = 0; i < c->dev.events; i++)
-        if (c->events[i])
-            cudaEventDestroy((cudaEvent_t)c->events[i]);
+        if (c->events.event[i])
+            cudaEventDestroy((cudaEvent_t)c->events.event[i]);
 }
 
 void cuda_gpu_close(struct cuda *c)
@@ -190,7 +190,7 @@ enum err cuda_dev_alloc(struct dev *d, void **p, size_t bytes)
 void cuda_dev_free(struct dev *d, void *p)
 {
     cudaFree(p);
-    cuda_of(d)->memory++;
+    cuda_of(d)->graphs.memory++;
 }
 
 enum err cuda_dev_host_alloc(struct dev *d, void **p, size_t bytes)
@@ -260,22 +260,22 @@ enum err cuda_dev_sync(struct dev *d)
 void cuda_dev_event_record(struct dev *d, unsigned event)
 {
     struct cuda *c = cuda_of(d);
-    cudaEvent_t e = c->events[event];
+    cudaEvent_t e = c->events.event[event];
     cuda_set_device(c);
     if (!e && check(c, cudaEventCreate(&e), "an event"))
-        c->events[event] = e;
+        c->events.event[event] = e;
     if (e)
         check(c, cudaEventRecord(e, stream(c)), "an event");
-    c->event_submitted[event] = c->submitted;
+    c->events.submitted[event] = c->submitted;
 }
 
 /* The device is idle after a wait for the last submitted work, until the host submits more. */
 enum err cuda_dev_event_wait(struct dev *d, unsigned event)
 {
     struct cuda *c = cuda_of(d);
-    cudaEvent_t e = c->events[event];
+    cudaEvent_t e = c->events.event[event];
     cuda_set_device(c);
-    d->sync_count += e && c->event_submitted[event] == c->submitted;
+    d->sync_count += e && c->events.submitted[event] == c->submitted;
     if (e)
         check(c, cudaEventSynchronize(e), "a kernel");
     return d->failed ? err_set(d->failed, "%s", c->message) : ERR_OK;
@@ -285,9 +285,10 @@ double cuda_dev_event_seconds(struct dev *d, unsigned from, unsigned to)
 {
     struct cuda *c = cuda_of(d);
     float ms = 0;
-    if (c->events[from] && c->events[to])
+    if (c->events.event[from] && c->events.event[to])
         check(c,
-              cudaEventElapsedTime(&ms, (cudaEvent_t)c->events[from], (cudaEvent_t)c->events[to]),
+              cudaEventElapsedTime(&ms, (cudaEvent_t)c->events.event[from],
+                                   (cudaEvent_t)c->events.event[to]),
               "time of an event");
     return 1e-3 * (double)ms;
 }
@@ -302,13 +303,13 @@ double cuda_dev_event_seconds(struct dev *d, unsigned from, unsigned to)
 static struct cuda_graph *graph_find(struct cuda *c, const struct dev_graph *r, bool *new)
 {
     *new = false;
-    for (size_t i = 0; i < c->graph_count; i++)
-        if (c->graphs[i].owner == r->owner && c->graphs[i].key == r->key)
-            return &c->graphs[i];
-    if (c->graph_count == CUDA_GRAPHS_MAX)
+    for (size_t i = 0; i < c->graphs.count; i++)
+        if (c->graphs.list[i].owner == r->owner && c->graphs.list[i].key == r->key)
+            return &c->graphs.list[i];
+    if (c->graphs.count == CUDA_GRAPHS_MAX)
         return NULL;
-    struct cuda_graph *g = &c->graphs[c->graph_count++];
-    *g = (struct cuda_graph){.owner = r->owner, .key = r->key, .memory = c->memory};
+    struct cuda_graph *g = &c->graphs.list[c->graphs.count++];
+    *g = (struct cuda_graph){.owner = r->owner, .key = r->key, .memory = c->graphs.memory};
     *new = true;
     return g;
 }
@@ -319,19 +320,19 @@ static void graph_capture(struct cuda *c, struct cuda_graph *g, const struct dev
     cudaGraph_t graph = NULL;
     cudaGraphExec_t run = NULL;
     enum err failed = c->dev.failed;
-    uint64_t memory = c->memory;
+    uint64_t memory = c->graphs.memory;
     if (cudaStreamBeginCapture(stream(c), cudaStreamCaptureModeThreadLocal) == cudaSuccess) {
-        c->capturing = true;
+        c->graphs.capturing = true;
         r->run(r->self);
-        c->capturing = false;
-        if (cudaStreamEndCapture(stream(c), &graph) == cudaSuccess && c->memory == memory &&
+        c->graphs.capturing = false;
+        if (cudaStreamEndCapture(stream(c), &graph) == cudaSuccess && c->graphs.memory == memory &&
             !c->dev.failed && cudaGraphInstantiate(&run, graph, 0) == cudaSuccess)
             g->run = run;
     }
     if (graph)
         cudaGraphDestroy(graph);
     g->refused = !g->run;
-    g->memory = c->memory;
+    g->memory = c->graphs.memory;
     if (g->refused) {
         cudaGetLastError();
         c->dev.failed = failed;
@@ -350,9 +351,10 @@ void cuda_dev_graph_run(struct dev *d, const struct dev_graph *r)
     struct cuda *c = cuda_of(d);
     bool new = true;
     struct cuda_graph *g = d->graphs && !d->failed ? graph_find(c, r, &new) : NULL;
-    if (g && !new && g->memory != c->memory) { /* run the ops once more, then capture again */
+    if (g && !new &&
+        g->memory != c->graphs.memory) { /* run the ops once more, then capture again */
         graph_destroy(g);
-        g->memory = c->memory;
+        g->memory = c->graphs.memory;
         new = true;
     }
     if (g && !new && !g->run && !g->refused)
@@ -411,8 +413,8 @@ static enum err narrow_choose(struct cuda *c, const struct dev_emulation *e,
     if (e->accumulator || e->fp8 == DEV_FP8_E5M2)
         return err_set(ERR_UNSUPPORTED, "a GPU has no narrow accumulators and no products of two "
                                         "E5M2; use device.products = fp8_hybrid");
-    c->fp8 = e->fp8 == DEV_FP8_HYBRID;
-    if (c->fp8 && p->major * 10 + p->minor < 89)
+    c->gpu.fp8 = e->fp8 == DEV_FP8_HYBRID;
+    if (c->gpu.fp8 && p->major * 10 + p->minor < 89)
         return err_set(ERR_UNSUPPORTED,
                        "%s has compute capability %d.%d; device.products = fp8_hybrid needs 8.9; "
                        "use device.products = model",
@@ -432,8 +434,8 @@ enum err cuda_gpu_open(struct cuda *c, const struct dev_options *o)
         return err_set(ERR_UNSUPPORTED, "GPU %d cannot be opened: %s", c->index,
                        cudaGetErrorString(cudaGetLastError()));
     c->stream = s;
-    c->processors = p.multiProcessorCount;
-    c->shared_bytes = p.sharedMemPerMultiprocessor;
+    c->gpu.processors = p.multiProcessorCount;
+    c->gpu.shared_bytes = p.sharedMemPerMultiprocessor;
     c->dev.memory_bytes = left;
     if (p.major < 8)
         return err_set(ERR_UNSUPPORTED, "%s has compute capability %d.%d; bf16 needs 8.0", p.name,
@@ -441,7 +443,7 @@ enum err cuda_gpu_open(struct cuda *c, const struct dev_options *o)
     TRY(narrow_choose(c, &o->emulation, &p));
     snprintf(c->dev.note, sizeof c->dev.note,
              "cuda gpu=%d name=\"%.60s\" sm=%d%d processors=%d type=%s", c->index, p.name, p.major,
-             p.minor, c->processors, c->dev.model_type == DTYPE_F32 ? "f32" : "bf16");
+             p.minor, c->gpu.processors, c->dev.model_type == DTYPE_F32 ? "f32" : "bf16");
     return ERR_OK;
 }
 

@@ -138,7 +138,7 @@ extern "C" void cuda_act_bwd(struct cuda *c, const struct cuda_act_bwd *a)
     size_t full = f32 ? 4 : 8,
            vec = (N | stride) % full == 0 && aligned16(a->dy) && aligned16(a->pre) ? full : 1;
     size_t strips = blocks_for(N, WARP * vec),
-           runs = ((size_t)c->processors * 8 + strips - 1) / strips;
+           runs = ((size_t)c->gpu.processors * 8 + strips - 1) / strips;
     size_t most = (a->rows + 2 * ACT_WARPS - 1) / (2 * ACT_WARPS);
     runs = runs < most ? runs : most;
     float *partial = NULL;
@@ -290,7 +290,7 @@ extern "C" void cuda_xent(struct cuda *c, const struct cuda_xent *a)
     /* More than half of a multiprocessor's shared memory, which the kernel does not use: so only
      * one block is resident. */
     bool alone = a->width >= XENT_LONG;
-    size_t shared = alone ? c->shared_bytes / 2 + 1024 : 0;
+    size_t shared = alone ? c->gpu.shared_bytes / 2 + 1024 : 0;
 #define RUN(T, VEC)                                                                                \
     SHARED_ALLOW(c, (xent<T, VEC>), shared);                                                       \
     LAUNCH(c, (xent<T, VEC>), blocks_for(a->rows, 1), alone ? XENT_THREADS : THREADS, shared,      \

@@ -265,8 +265,8 @@ static void table_fill(struct chunk *chunks, uint32_t *first, const struct place
 /* Whether the device holds the table of these ranges. */
 static bool table_held(const struct cuda *c, const struct dev_optim *a)
 {
-    const struct placed *kept = (const struct placed *)c->table_host;
-    bool same = kept && c->table_bytes == a->n * sizeof *kept;
+    const struct placed *kept = (const struct placed *)c->table.host;
+    bool same = kept && c->table.bytes == a->n * sizeof *kept;
     for (size_t r = 0; same && r < a->n; r++) {
         const struct placed now = placed_of(a, r);
         same = memcmp(&kept[r], &now, sizeof now) == 0;
@@ -293,13 +293,13 @@ static bool table_upload(struct cuda *c, const struct table *t, const struct dev
     for (size_t r = 0; r < a->n; r++)
         kept[r] = placed_of(a, r);
     table_fill((struct chunk *)host, (uint32_t *)(host + t->chunk_bytes), kept, a->n);
-    c->dev.ops->copy(&c->dev, c->scratch[CUDA_SLOT_TABLE], host, bytes);
+    c->dev.ops->copy(&c->dev, c->scratch.memory[CUDA_SLOT_TABLE], host, bytes);
     (void)c->dev.ops->sync(
         &c->dev); /* the host copy may be freed afterwards; happens once per run */
     free(host);
-    free(c->table_host);
-    c->table_host = kept;
-    c->table_bytes = kept_bytes;
+    free(c->table.host);
+    c->table.host = kept;
+    c->table.bytes = kept_bytes;
     return true;
 }
 

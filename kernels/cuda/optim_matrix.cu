@@ -311,21 +311,21 @@ static struct matrix_args args_of(const struct dev_optim *a)
     to.gscale = a->gscale;
     to.k = a->k;
     to.groups = a->groups;
-    to.matrices = a->matrices;
+    to.matrices = a->matrix.list;
     to.n = a->n;
     to.kind = a->kind;
     to.sums = a->sums;
     to.stride = a->sums_stride;
-    to.lines = a->lines;
-    to.partial = a->partial;
+    to.lines = a->matrix.lines;
+    to.partial = a->matrix.partial;
     return to;
 }
 
 template <int RULE> static void reduce(struct cuda *c, const struct dev_optim *a)
 {
     const struct matrix_args args = args_of(a);
-    unsigned blocks = blocks_for(a->longest, THREADS);
-    LAUNCH(c, matrix_tiles<RULE>, blocks_for(a->tiles, 1), THREADS, 0, args);
+    unsigned blocks = blocks_for(a->matrix.longest, THREADS);
+    LAUNCH(c, matrix_tiles<RULE>, blocks_for(a->matrix.tiles, 1), THREADS, 0, args);
     if ((int)reduce_rule<RULE>::how != OPT_TOTAL)
         LAUNCH(c, matrix_lines<RULE>, blocks_for(blocks * a->n, 1), THREADS, 0, args, blocks);
     LAUNCH(c, matrix_sums<RULE>, blocks_for(a->n, 1), THREADS, 0, args);
@@ -357,7 +357,7 @@ extern "C" void cuda_matrix_update(struct dev *d, enum opt_matrix_update rule,
     switch (rule) {
 #define X(NAME, name, prepare)                                                                     \
     case OPT_MATRIX_UPDATE_##NAME:                                                                 \
-        LAUNCH(cuda_of(d), matrix_move<OPT_MATRIX_UPDATE_##NAME>, blocks_for(a->tiles, 1),         \
+        LAUNCH(cuda_of(d), matrix_move<OPT_MATRIX_UPDATE_##NAME>, blocks_for(a->matrix.tiles, 1),  \
                THREADS, 0, args);                                                                  \
         break;
         OPT_MATRIX_UPDATE_LIST(X)

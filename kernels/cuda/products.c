@@ -14,7 +14,7 @@ static size_t type_bytes(const struct cuda *c)
 /* As cuda_matmul_run; of a product of the model, which may have operands in fp8. */
 static bool multiply(struct cuda *c, const struct product *p)
 {
-    if (!c->fp8)
+    if (!c->gpu.fp8)
         return cuda_matmul_run(c, p);
     return p->epilogue == EPILOGUE_NONE && cuda_fp8_run(c, p);
 }

@@ -411,7 +411,7 @@ extern "C" void cuda_norm_bwd(struct dev *d, const struct dev_norm_args *n,
         return;
     }
     size_t blocks = (n->T + NORM_BWD_ROWS - 1) / NORM_BWD_ROWS;
-    size_t most = (size_t)c->processors * (threads ? NORM_THREADS / threads : 3);
+    size_t most = (size_t)c->gpu.processors * (threads ? NORM_THREADS / threads : 3);
     blocks = blocks < most ? blocks : most;
     float *partial = (float *)cuda_scratch(c, CUDA_SLOT_OP, blocks * 2 * n->C * sizeof *partial);
     if (!partial)

@@ -242,7 +242,7 @@ static void recording_does_not_measure(void **state)
 {
     (void)state;
     open_devices("auto");
-    cuda_of(device)->capturing = true;
+    cuda_of(device)->graphs.capturing = true;
     right(&usual);
     assert_int_equal(fake_cudnn.runs, 0);
     assert_string_equal(device->attention, "");
