@@ -60,7 +60,7 @@ cmake -B build/wheel -G Ninja -DMPI=OFF -DCUDA=OFF -DWERROR=OFF >build/wheel.log
 }
 version=$(sed -n 's/^project(atoll VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 stage=build/wheel-files
-rm -rf "$stage" build/dist
+rm -rf "$stage" build/dist/atoll_train-*
 cp -r outer/python "$stage"
 find "$stage" -name __pycache__ -prune -exec rm -rf {} +
 cp LICENSE "$stage"
