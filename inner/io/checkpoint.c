@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "inner/config/config.h"
+#include "inner/io/checkpoint_state.h"
 #include "kernels/base/log.h"
-#include "kernels/base/record.h"
 
 enum { PATH_BYTES = 4096, STEP_DIGITS = 8 };
 
@@ -94,78 +94,6 @@ static enum err steps_list(const char *dir, struct arena *a, uint64_t **steps, s
 
 /* ---- save ---- */
 
-/* A state file that is written or read. Its sections are the parts. Read: names and settings lie in
- * the arena, the parts' data in the mapping. */
-struct state {
-    struct file_map map;
-    struct checkpoint_meta meta;
-    struct checkpoint_part *parts;
-    size_t part_count;
-    struct record record;
-};
-
-static void state_fields(struct record_cursor *c, void *self)
-{
-    struct state *s = self;
-    struct checkpoint_meta *m = &s->meta;
-    const char *device = m->device;
-    uint32_t count = (uint32_t)s->part_count;
-    record_u64(c, &m->step);
-    record_u64(c, &m->seed);
-    record_digest(c, &m->model);
-    record_u32(c, &m->threads);
-    record_u32(c, &m->ranks);
-    record_text(c, &device, sizeof m->device - 1);
-    record_text(c, &m->settings, CHECKPOINT_SETTINGS_MAX);
-    record_u32(c, &count);
-    if (record_reading(c)) {
-        strcpy(m->device, device);
-        count = count <= CHECKPOINT_PARTS_MAX ? count : 0;
-        s->parts = record_alloc(c, (size_t)count + 1, sizeof *s->parts);
-        s->part_count = s->parts ? count : 0;
-    }
-    for (size_t i = 0; i < s->part_count; i++)
-        record_text(c, &s->parts[i].name, CHECKPOINT_NAME_MAX);
-}
-
-static enum err state_write(const char *path, const struct checkpoint_meta *m,
-                            const struct checkpoint_part *parts, size_t count, struct arena *a)
-{
-    struct state s = {.meta = *m, .parts = (struct checkpoint_part *)(uintptr_t)parts};
-    struct record_form form = {"training", state_fields, &s};
-    struct record_section *sections;
-    struct file_part *values, *pieces;
-    size_t n;
-    s.part_count = count;
-    TRY_ALLOC(sections = arena_array(a, count + 1, sizeof *sections));
-    TRY_ALLOC(values = arena_array(a, count + 1, sizeof *values));
-    for (size_t i = 0; i < count; i++) {
-        values[i] = (struct file_part){parts[i].data, parts[i].size_bytes};
-        sections[i] = (struct record_section){.parts = &values[i], .part_count = 1};
-    }
-    TRY(record_make(&form, sections, count, &pieces, &n, a));
-    return file_write(path, pieces, n, 0644);
-}
-
-static enum err state_open(struct state *s, const char *path, struct arena *a)
-{
-    struct record_form form = {"training", state_fields, s};
-    *s = (struct state){0};
-    TRY(file_map_checked(&s->map, path));
-    TRY(record_open(&s->record, &form, path, s->map.data, s->map.size_bytes, a));
-    if (s->record.section_count != s->part_count)
-        return err_set(ERR_CORRUPT, "%s: damaged", path);
-    for (size_t i = 0; i < s->part_count; i++) {
-        const struct record_view *v = &s->record.sections[i];
-        if (!record_intact(&s->record, i))
-            return err_set(ERR_CORRUPT, "%s: damaged: \"%s\" has not the SHA-256 stored for it",
-                           path, s->parts[i].name);
-        s->parts[i].data = (void *)(uintptr_t)v->data;
-        s->parts[i].size_bytes = v->size_bytes;
-    }
-    return ERR_OK;
-}
-
 /* Which file was found whole by this process: each one is read through once, not at every save. */
 struct verified {
     dev_t device;
@@ -209,7 +137,7 @@ static bool verified_known(const char *path)
 static enum err verify(const char *path)
 {
     struct arena a = arena_make(0);
-    struct state s = {0};
+    struct state s = {.fd = -1};
     if (verified_known(path))
         return ERR_OK;
     if (!file_exists(path))
@@ -217,7 +145,7 @@ static enum err verify(const char *path)
     enum err e = state_open(&s, path, &a);
     if (e == ERR_OK)
         verified_note(path);
-    file_unmap(&s.map);
+    state_close(&s);
     arena_free(&a);
     return e;
 }
@@ -278,37 +206,109 @@ static void prune(const char *dir, uint64_t step, unsigned keep, struct arena *a
                   log_quote(quoted, sizeof quoted, err_message()));
 }
 
-static enum err save(const char *dir, const struct checkpoint_meta *meta,
-                     const struct checkpoint_part *parts, size_t part_count, struct arena *a)
+/* All in its own arena. */
+struct checkpoint_writer {
+    struct arena arena;
+    struct state_writer state;
+    char dir[PATH_BYTES], folder[PATH_BYTES], path[PATH_BYTES];
+    uint64_t step;
+    enum err error; /* the first, with what it said */
+    char sentence[1024];
+};
+
+static enum err writer_open(struct checkpoint_writer *w, const struct checkpoint_meta *meta,
+                            const struct checkpoint_part *parts, size_t part_count)
 {
-    char folder[PATH_BYTES], state[PATH_BYTES];
-    TRY(path_of(folder, dir, meta->step, ""));
-    TRY(path_of(state, dir, meta->step, "state"));
-    TRY(file_mkdirs(folder));
-    enum err e = state_write(state, meta, parts, part_count, a);
-    if (!e)
-        verified_note(state);
-    if (!e)
-        return current_write(dir, meta->step, a);
-    if (!file_exists(state)) {
-        char sentence[1024];
-        snprintf(sentence, sizeof sentence, "%s", err_message());
-        if (file_remove_tree(folder) == ERR_OK)
-            err_set(e, "%s", sentence);
+    TRY(path_of(w->folder, w->dir, meta->step, ""));
+    TRY(path_of(w->path, w->dir, meta->step, "state"));
+    TRY(file_mkdirs(w->folder));
+    return state_create(&w->state, w->path, meta, parts, part_count, &w->arena);
+}
+
+static void writer_failed(struct checkpoint_writer *w, enum err e)
+{
+    if (!e || w->error)
+        return;
+    w->error = e;
+    snprintf(w->sentence, sizeof w->sentence, "%s", err_message());
+}
+
+enum err checkpoint_begin(struct checkpoint_writer **out, const char *dir,
+                          const struct checkpoint_meta *meta, const struct checkpoint_part *parts,
+                          size_t part_count)
+{
+    struct arena a = arena_make(0);
+    struct checkpoint_writer *w = *out = arena_alloc(&a, sizeof *w);
+    if (!w || strlen(dir) >= sizeof w->dir) {
+        arena_free(&a);
+        *out = NULL;
+        return w ? err_set(ERR_IO, "%s: path too long", dir) : ERR_MEMORY;
     }
-    return e;
+    *w = (struct checkpoint_writer){.arena = a, .step = meta->step};
+    strcpy(w->dir, dir);
+    writer_failed(w, writer_open(w, meta, parts, part_count));
+    return ERR_OK;
+}
+
+void checkpoint_put(struct checkpoint_writer *w, const void *data, size_t bytes)
+{
+    if (bytes && !w->error)
+        writer_failed(w, state_put(&w->state, data, bytes));
+}
+
+/* Closes the file; a folder without one is no checkpoint. */
+static void writer_drop(struct checkpoint_writer *w)
+{
+    state_abandon(&w->state);
+    if (!*w->folder || file_exists(w->path))
+        return;
+    enum err e = file_remove_tree(w->folder);
+    (void)e; /* the next save removes it */
+}
+
+static enum err writer_commit(struct checkpoint_writer *w)
+{
+    if (!w->error)
+        writer_failed(w, state_commit(&w->state, &w->arena));
+    if (!w->error) {
+        verified_note(w->path);
+        return current_write(w->dir, w->step, &w->arena);
+    }
+    writer_drop(w);
+    return err_set(w->error, "%s", w->sentence);
+}
+
+static void writer_free(struct checkpoint_writer *w)
+{
+    struct arena a = w->arena; /* in which w lies */
+    arena_free(&a);
+}
+
+enum err checkpoint_commit(struct checkpoint_writer *w, unsigned keep)
+{
+    uint64_t step = w->step;
+    ASSERT(keep >= 1);
+    enum err e = writer_commit(w);
+    if (!e)
+        prune(w->dir, step, keep, &w->arena);
+    writer_free(w);
+    return e ? err_add(e, "checkpoint of step %llu: ", (unsigned long long)step) : ERR_OK;
+}
+
+void checkpoint_abandon(struct checkpoint_writer *w)
+{
+    if (!w)
+        return;
+    writer_drop(w);
+    writer_free(w);
 }
 
 enum err checkpoint_save(const char *dir, const struct checkpoint_meta *meta,
                          const struct checkpoint_part *parts, size_t part_count, unsigned keep)
 {
-    struct arena a = arena_make(0);
-    ASSERT(keep >= 1);
-    enum err e = save(dir, meta, parts, part_count, &a);
-    if (!e)
-        prune(dir, meta->step, keep, &a);
-    arena_free(&a);
-    return e ? err_add(e, "checkpoint of step %llu: ", (unsigned long long)meta->step) : ERR_OK;
+    struct checkpoint_writer *w;
+    TRY(checkpoint_begin(&w, dir, meta, parts, part_count));
+    return checkpoint_commit(w, keep);
 }
 
 /* ---- read ---- */
@@ -337,7 +337,6 @@ static enum err newest_open(const char *dir, struct arena *a, struct state *s, b
                       (unsigned long long)steps[i], (unsigned long long)current, dir);
         if (*found)
             return ERR_OK;
-        file_unmap(&s->map);
         if (e != ERR_CORRUPT && e != ERR_INPUT)
             return e;
         char quoted[1024];
@@ -401,43 +400,115 @@ static enum err check_same(const struct state *s, const struct checkpoint_meta *
     return check_parts(s, parts, count);
 }
 
-static enum err load_parts(const struct state *s, const struct checkpoint_meta *want,
+/* What lies in memory; the rest is read by checkpoint_get. */
+static enum err load_parts(const struct state *s, const struct checkpoint_part *parts, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t at = state_find(s, parts[i].name);
+        if (parts[i].data && at < s->part_count && s->parts[at].size_bytes == parts[i].size_bytes)
+            TRY(state_read(s, at, 0, parts[i].data, parts[i].size_bytes));
+    }
+    return ERR_OK;
+}
+
+struct checkpoint_reader {
+    struct arena arena; /* in which it lies */
+    struct state state;
+};
+
+static enum err reader_open(struct checkpoint_reader **r, const char *dir, bool *found)
+{
+    struct arena a = arena_make(0);
+    struct checkpoint_reader *x = *r = arena_alloc(&a, sizeof *x);
+    TRY_ALLOC(x);
+    *x = (struct checkpoint_reader){.arena = a, .state.fd = -1};
+    enum err e = newest_open(dir, &x->arena, &x->state, found);
+    if (e || !*found) {
+        checkpoint_close(x);
+        *r = NULL;
+    }
+    return e;
+}
+
+void checkpoint_close(struct checkpoint_reader *r)
+{
+    if (!r)
+        return;
+    struct arena a = r->arena;
+    state_close(&r->state);
+    arena_free(&a);
+}
+
+static enum err find_parts(const struct state *s, const struct checkpoint_meta *want,
                            const struct checkpoint_part *parts, size_t count, struct arena *a)
 {
     TRY(check_same(s, want, parts, count, a));
-    for (size_t i = 0; i < count; i++) {
-        const struct checkpoint_part *stored = part_find(s->parts, s->part_count, parts[i].name);
-        if (parts[i].size_bytes && stored && stored->size_bytes == parts[i].size_bytes)
-            memcpy(parts[i].data, stored->data, parts[i].size_bytes);
-    }
-    return ERR_OK;
+    return load_parts(s, parts, count);
+}
+
+enum err checkpoint_find(struct checkpoint_reader **r, const char *dir,
+                         const struct checkpoint_meta *want, const struct checkpoint_part *parts,
+                         size_t part_count, struct checkpoint_meta *got)
+{
+    bool found;
+    *got = (struct checkpoint_meta){0};
+    TRY(reader_open(r, dir, &found));
+    if (!found)
+        return ERR_OK;
+    struct state *s = &(*r)->state;
+    enum err e = find_parts(s, want, parts, part_count, &(*r)->arena);
+    *got = s->meta;
+    got->steps = got->settings ? config_integer(got->settings, "train.steps") : 0;
+    got->settings = NULL;
+    if (!e)
+        return ERR_OK;
+    e = err_add(e, "%s, step %llu: the checkpoint is of another run: ", dir,
+                (unsigned long long)got->step);
+    checkpoint_close(*r);
+    *r = NULL;
+    return e;
 }
 
 enum err checkpoint_load(const char *dir, const struct checkpoint_meta *want,
                          const struct checkpoint_part *parts, size_t part_count,
                          struct checkpoint_meta *got, bool *found)
 {
-    struct arena a = arena_make(0);
-    struct state s = {0};
-    enum err e = newest_open(dir, &a, &s, found);
-    if (!e && *found && (e = load_parts(&s, want, parts, part_count, &a)))
-        e = err_add(e, "%s, step %llu: the checkpoint is of another run: ", dir,
-                    (unsigned long long)s.meta.step);
-    *got = s.meta;
-    got->steps = got->settings ? config_integer(got->settings, "train.steps") : 0;
-    got->settings = NULL;
-    file_unmap(&s.map);
-    arena_free(&a);
+    struct checkpoint_reader *r = NULL;
+    enum err e = checkpoint_find(&r, dir, want, parts, part_count, got);
+    *found = r != NULL;
+    checkpoint_close(r);
     return e;
 }
 
-static enum err copy_parts(const struct state *s, struct arena *a)
+enum err checkpoint_look(struct checkpoint_reader **r, const char *dir, struct checkpoint_meta *got)
+{
+    bool found;
+    TRY(reader_open(r, dir, &found));
+    if (!found)
+        return err_set(ERR_INPUT, "%s: holds no checkpoint", dir);
+    *got = (*r)->state.meta;
+    return ERR_OK;
+}
+
+size_t checkpoint_part_bytes(const struct checkpoint_reader *r, const char *name)
+{
+    size_t part = state_find(&r->state, name);
+    return part < r->state.part_count ? r->state.parts[part].size_bytes : 0;
+}
+
+enum err checkpoint_get(const struct checkpoint_reader *r, const char *name, size_t at, void *data,
+                        size_t bytes)
+{
+    size_t part = state_find(&r->state, name);
+    ASSERT(part < r->state.part_count);
+    return state_read(&r->state, part, at, data, bytes);
+}
+
+static enum err read_parts(const struct state *s, struct arena *a)
 {
     for (size_t i = 0; i < s->part_count; i++) {
-        void *copy;
-        TRY_ALLOC(copy = arena_alloc(a, s->parts[i].size_bytes + 1));
-        memcpy(copy, s->parts[i].data, s->parts[i].size_bytes);
-        s->parts[i].data = copy;
+        TRY_ALLOC(s->parts[i].data = arena_alloc(a, s->parts[i].size_bytes + 1));
+        TRY(state_read(s, i, 0, s->parts[i].data, s->parts[i].size_bytes));
     }
     return ERR_OK;
 }
@@ -445,13 +516,13 @@ static enum err copy_parts(const struct state *s, struct arena *a)
 enum err checkpoint_open(const char *dir, struct arena *a, struct checkpoint_meta *got,
                          struct checkpoint_part **parts, size_t *part_count)
 {
-    struct state s = {0};
+    struct state s = {.fd = -1};
     bool found;
     TRY(newest_open(dir, a, &s, &found));
     if (!found)
         return err_set(ERR_INPUT, "%s: holds no checkpoint", dir);
-    enum err e = copy_parts(&s, a);
-    file_unmap(&s.map);
+    enum err e = read_parts(&s, a);
+    state_close(&s);
     *got = s.meta;
     *parts = s.parts;
     *part_count = s.part_count;
@@ -462,14 +533,13 @@ enum err checkpoint_part_read(const char *dir, const char *name, void *data, siz
                               bool *found)
 {
     struct arena a = arena_make(0);
-    struct state s = {0};
+    struct state s = {.fd = -1};
     enum err e = file_exists(dir) ? newest_open(dir, &a, &s, found) : ERR_OK;
-    const struct checkpoint_part *part =
-        e == ERR_OK ? part_find(s.parts, s.part_count, name) : NULL;
-    *found = part && part->size_bytes == size_bytes;
+    size_t part = e == ERR_OK ? state_find(&s, name) : 0;
+    *found = part < s.part_count && s.parts[part].size_bytes == size_bytes;
     if (*found)
-        memcpy(data, part->data, size_bytes);
-    file_unmap(&s.map);
+        e = state_read(&s, part, 0, data, size_bytes);
+    state_close(&s);
     arena_free(&a);
     return e;
 }

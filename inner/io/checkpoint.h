@@ -34,7 +34,7 @@ struct checkpoint_meta {
 };
 struct checkpoint_part {
     const char *name; /* unique in a checkpoint, at most CHECKPOINT_NAME_MAX bytes */
-    void *data;       /* read by save, written by load */
+    void *data;       /* read by save, written by load; NULL: it comes in pieces */
     size_t size_bytes;
     bool optional; /* load: stays as it is where the stored one is missing or has another size */
 };
@@ -46,6 +46,17 @@ struct checkpoint_part {
 enum err checkpoint_save(const char *dir, const struct checkpoint_meta *meta,
                          const struct checkpoint_part *parts, size_t part_count,
                          unsigned keep) MUST;
+
+/* The same in pieces: begin; the bytes of the parts whose data is NULL, in the order of the parts;
+ * commit. `parts`, their data and *meta stay until then. An error comes out of commit, and what is
+ * put meanwhile is dropped, so that ranks that take part in making the pieces need not know. */
+struct checkpoint_writer;
+enum err checkpoint_begin(struct checkpoint_writer **w, const char *dir,
+                          const struct checkpoint_meta *meta, const struct checkpoint_part *parts,
+                          size_t part_count) MUST;
+void checkpoint_put(struct checkpoint_writer *w, const void *data, size_t bytes);
+enum err checkpoint_commit(struct checkpoint_writer *w, unsigned keep) MUST; /* frees w */
+void checkpoint_abandon(struct checkpoint_writer *w); /* instead of commit; NULL is fine */
 
 /* The checkpoints of these steps (two at most) stay until the next call: another process reads
  * them. Any thread; of the directory that this process saves to. */
@@ -61,6 +72,19 @@ void checkpoint_hold(const uint64_t *steps, size_t count);
 enum err checkpoint_load(const char *dir, const struct checkpoint_meta *want,
                          const struct checkpoint_part *parts, size_t part_count,
                          struct checkpoint_meta *got, bool *found) MUST;
+
+/* Like load, and parts whose data is NULL can be read in pieces. *r NULL: there is none. */
+struct checkpoint_reader;
+enum err checkpoint_find(struct checkpoint_reader **r, const char *dir,
+                         const struct checkpoint_meta *want, const struct checkpoint_part *parts,
+                         size_t part_count, struct checkpoint_meta *got) MUST;
+/* Of any run: checks only integrity. got->settings stays until checkpoint_close. */
+enum err checkpoint_look(struct checkpoint_reader **r, const char *dir,
+                         struct checkpoint_meta *got) MUST;
+size_t checkpoint_part_bytes(const struct checkpoint_reader *r, const char *name); /* 0: none */
+enum err checkpoint_get(const struct checkpoint_reader *r, const char *name, size_t at, void *data,
+                        size_t bytes) MUST;         /* of a part that is there */
+void checkpoint_close(struct checkpoint_reader *r); /* NULL is fine */
 
 /* Like load, but hands out all parts as they are, in memory of `a`, and checks only integrity: for
  * eval, export and tools. got->settings is in `a` too. */

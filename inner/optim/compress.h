@@ -69,8 +69,6 @@ enum err compress_reduce(struct optim *o, float *grads, int64_t step) MUST;
 int64_t compress_second(const struct settings *s, int64_t steps);
 /* Device memory of a rank. */
 size_t compress_plan(const struct settings *s, const struct table *t, int ranks);
-/* Host memory of the lead while it stores or loads the ranks' errors and the further state. */
-size_t compress_staging(const struct settings *s, const struct table *t, int ranks);
 enum err compress_open(struct optim *o, const struct table *t, struct arena *perm) MUST;
 void compress_close(struct optim *o);
 /* Of methods with numbers: waits for the device, and copies the sums and the ratios to the host. */

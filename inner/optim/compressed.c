@@ -86,16 +86,6 @@ size_t compress_plan(const struct settings *s, const struct table *t, int ranks)
     return own + (m->slab ? t->elements * sizeof(float) : 0);
 }
 
-size_t compress_staging(const struct settings *s, const struct table *t, int ranks)
-{
-    const struct compress_method *m = compress_of(s);
-    if (!m)
-        return 0;
-    size_t own = s->train_sparse_momentum > 0 ? 2 : 1, server = m->plan ? 0 : 1,
-           errors = s->train_error_feedback ? (size_t)ranks * own + server : 0;
-    return (errors + (m->slab ? 1 : 0)) * t->elements * sizeof(float);
-}
-
 static enum err open_numbers(struct optim *o, struct arena *perm)
 {
     struct compress_kept *k = o->kept;

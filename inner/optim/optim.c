@@ -71,27 +71,12 @@ void optim_describe(struct optim_state state[OPTIM_STATES], const struct optim_m
             (struct optim_state){.name = names[i], .elements = elements[i], .count = elements[i]};
 }
 
-/* Where the slab of gradients is whole, the last slab of state passes through it. */
-size_t optim_staging(const struct settings *s, const struct table *t, int ranks)
-{
-    struct optim_state state[OPTIM_STATES];
-    size_t bytes = 0, last = 0;
-    optim_describe(state, optim_method_of(s), t);
-    for (int i = 0; i < OPTIM_STATES; i++) {
-        bytes += state[i].elements * sizeof(float);
-        last = state[i].elements ? state[i].elements * sizeof(float) : last;
-    }
-    bytes -= s->train_zero_stage < 2 ? last : 0;
-    return optim_shares(s, ranks) ? bytes : 0;
-}
-
 /* ---- open ---- */
 static enum err take_state(struct optim *o, const struct table *t)
 {
     optim_describe(o->state, o->method, t);
     for (int i = 0; i < OPTIM_STATES; i++) {
         struct optim_state *x = &o->state[i];
-        ASSERT(x->elements <= t->elements); /* shards pass through the slab of gradients */
         if (x->elements && o->shard.map) {
             x->map = i == OPTIM_MORE ? o->shard.more : o->shard.map;
             x->count = unit_shard(x->map, o->coll->rank);

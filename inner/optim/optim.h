@@ -136,12 +136,10 @@ enum err optim_ranges_open(struct optim *o, struct arena *perm) MUST;
 /* The slabs of state that a method keeps, of one rank that holds all; no memory yet. */
 void optim_describe(struct optim_state state[OPTIM_STATES], const struct optim_method *m,
                     const struct table *t);
-/* Bytes of the state, on the rank that has most. */
-size_t optim_plan(const struct settings *s, const struct table *t, int ranks);
+/* Bytes of the state, on the rank that has most. ERR_MEMORY: none to plan in. */
+enum err optim_plan(size_t *bytes, const struct settings *s, const struct table *t, int ranks) MUST;
 /* Bytes of device memory that a step works in. */
 size_t optim_workspace(const struct settings *s, const struct table *t, enum dtype type);
-/* Bytes of whole slabs that the lead takes in host memory while it stores or loads shards. */
-size_t optim_staging(const struct settings *s, const struct table *t, int ranks);
 enum err optim_open(struct optim *o, struct dev *d, struct coll *c, const struct settings *s,
                     const struct table *t, struct arena *perm) MUST;
 void optim_close(struct optim *o); /* a zeroed one is fine */

@@ -86,22 +86,30 @@ static enum err cut_maps(struct unit_map maps[2], const struct settings *s, cons
     return m->more ? more_units(&maps[1], &maps[0], m, t, a) : ERR_OK;
 }
 
-size_t optim_plan(const struct settings *s, const struct table *t, int ranks)
+/* Floats of the state that the ranks share out, on the rank that has most. */
+static size_t shard_floats(const struct optim_method *m, const struct unit_map maps[2])
+{
+    size_t each = (size_t)m->first + (size_t)m->second, floats = 0;
+    for (int r = 0; r < maps[0].ranks; r++) {
+        size_t own = each * unit_shard(&maps[0], r) + (m->more ? unit_shard(&maps[1], r) : 0);
+        floats = own > floats ? own : floats;
+    }
+    return floats;
+}
+
+enum err optim_plan(size_t *bytes, const struct settings *s, const struct table *t, int ranks)
 {
     const struct optim_method *m = optim_method_of(s);
     size_t each = (size_t)m->first + (size_t)m->second,
            floats = each * t->elements + optim_more_of(m, t, 0, t->elements);
     struct arena scratch = arena_make(0);
     struct unit_map maps[2];
-    if (optim_shares(s, ranks) && cut_maps(maps, s, t, ranks, &scratch) == ERR_OK) {
-        floats = 0;
-        for (int r = 0; r < ranks; r++) {
-            size_t own = each * unit_shard(&maps[0], r) + (m->more ? unit_shard(&maps[1], r) : 0);
-            floats = own > floats ? own : floats;
-        }
-    }
+    enum err e = optim_shares(s, ranks) ? cut_maps(maps, s, t, ranks, &scratch) : ERR_OK;
+    if (!e && optim_shares(s, ranks))
+        floats = shard_floats(m, maps);
     arena_free(&scratch);
-    return floats * sizeof(float);
+    *bytes = floats * sizeof(float);
+    return e;
 }
 
 /* ---- open ---- */

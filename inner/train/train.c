@@ -232,8 +232,6 @@ static enum err open_parts(struct train *t, struct arena *perm)
     TRY(open_data(t, perm));
     TRY(check_head(t));
     t->memory = train_plan(s, &t->table, t->dev->model_type, t->coll->size);
-    if (t->coll->rank && optim_shares(s, t->coll->size))
-        train_memory_follow(&t->memory);
     t->memory.data = mapped_bytes(t->data.loader) + mapped_bytes(&t->data.held_out);
     t->running.free_bytes = t->dev->ops->memory_free(t->dev);
     TRY(train_memory_check(t));

@@ -62,12 +62,12 @@ struct train_memory { /* bytes of one rank */
     size_t clipping;    /* with privacy.unit */
     size_t grad_reduce; /* reducer, and what train.compress keeps */
     size_t reducer;     /* of the reducer (train.grad_reduce_dtype), with several ranks */
-    size_t staging;     /* host memory of the lead while it stores or loads sharded moments; 0 on a
-                           GPU: the table shows device memory */
+    size_t staging;     /* pieces of a checkpoint (train_stream.h) */
     size_t collectives; /* of several ranks: buffers of NCCL or MPI, an estimate */
     size_t graphs;      /* of the GPU's graphs, an estimate */
     size_t data;        /* mapped shards: the system may take these pages back */
     size_t total;
+    enum err failed; /* no memory to plan in: total is SIZE_MAX */
 };
 
 struct train;
@@ -160,12 +160,13 @@ struct train_saved {            /* train_state.c */
  *     running, methods, how
  * train_batch.c: state, reduce
  * train_errors.c: none
- * train_memory.c: moments, update, grad_reduce, reducer, staging, collectives, graphs, total
+ * train_memory.c: moments, update, grad_reduce, reducer, staging, collectives, graphs, total,
+ *     failed
  * train_modules.c: state, modules
  * train_private.c: state, reduce, clipping
  * train_state.c: step, tokens, saved, phase, pinned
+ * train_stream.c: none
  * train_tune.c: none
- * train_units.c: none
  */
 struct train { /* open for the hook to read */
     const struct settings *settings;
@@ -197,8 +198,6 @@ size_t train_micro_batch_tokens(const struct settings *s, int ranks);
 /* Planned memory of one rank; `data` is 0 until shards are open. */
 struct train_memory train_plan(const struct settings *s, const struct table *t,
                                enum dtype model_type, int ranks);
-/* Of a rank that is not the lead: it stages no checkpoints. */
-void train_memory_follow(struct train_memory *m);
 size_t train_memory_left(void); /* bytes available to this process on this machine */
 /* The rows of the table in the order of the log; total comes last. */
 struct train_memory_row {

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The errors of compressed sums (inner/optim/compress.h) in checkpoints: for each kind that a rank
  * keeps (worker error or residual, momentum) one slab of each rank in order, then one slab for the
- * server errors of all shares. They pass through the slab of gradients, which is unused between two
- * steps. */
+ * server errors of all shares. */
 #include "inner/train/train_errors.h"
-#include <string.h>
 
 /* Slabs of each rank. */
 static size_t own_slabs(const struct train *t)
@@ -18,81 +16,47 @@ size_t train_errors_slabs(const struct train *t)
     return own_slabs(t) * (size_t)t->coll->size + (t->optim->kept->squeeze.server != NULL);
 }
 
-/* Where the ranges of all_gather begin if rank `sender` alone has something to send. */
-static void only_from(size_t *first, int ranks, int sender, size_t elements)
+/* A slab that one rank holds whole. */
+static void only_of(size_t *first, int ranks, size_t rank, size_t elements)
 {
-    for (int r = 0; r <= ranks; r++)
-        first[r] = r <= sender ? 0 : elements;
+    for (size_t r = 0; r <= (size_t)ranks; r++)
+        first[r] = r <= rank ? 0 : elements;
 }
 
-static enum err gather_slab(struct train *t, float *host, const size_t *first)
+/* Slab i of those of a rank; *own: this rank's of this kind. */
+static void own_slab(const struct train *t, size_t i, size_t *first, float **own)
 {
-    struct coll *c = t->coll;
-    float *grads = model_grads(t->model);
-    TRY(dev_sync(t->dev));
-    TRY(c->ops->all_gather(c, grads, sizeof *grads, first));
-    if (c->rank == 0)
-        t->dev->ops->copy(t->dev, host, grads, t->table.elements * sizeof *grads);
-    return dev_sync(t->dev);
+    size_t ranks = (size_t)t->coll->size;
+    ASSERT(t->coll->size <= COLL_RANKS_MAX);
+    only_of(first, t->coll->size, i % ranks, t->table.elements);
+    *own = t->optim->kept->own[i / ranks];
 }
 
-static size_t share_bytes(const struct squeeze *q)
+enum err train_errors_out(struct stream *s)
 {
-    return (q->shares[q->coll->rank + 1] - q->shares[q->coll->rank]) * sizeof *q->server;
-}
-
-/* Slab i of the checkpoint, in the lead's host memory; NULL at other ranks. */
-static float *slab_at(const struct train *t, const float *host, size_t i)
-{
-    return host ? (float *)(uintptr_t)host + i * t->table.elements : NULL;
-}
-
-enum err train_errors_gather(struct train *t, float *host, struct arena *a)
-{
+    const struct train *t = s->t;
     const struct squeeze *q = &t->optim->kept->squeeze;
-    struct dev *d = t->dev;
-    float *grads = model_grads(t->model);
-    size_t elements = t->table.elements, *first, ranks = (size_t)t->coll->size;
-    TRY_ALLOC(first = arena_array(a, ranks + 1, sizeof *first));
-    for (size_t i = 0; i < own_slabs(t) * ranks; i++) {
-        only_from(first, t->coll->size, (int)(i % ranks), elements);
-        if ((size_t)t->coll->rank == i % ranks)
-            d->ops->copy(d, grads, t->optim->kept->own[i / ranks], elements * sizeof *grads);
-        TRY(gather_slab(t, slab_at(t, host, i), first));
+    size_t first[COLL_RANKS_MAX + 1];
+    float *own;
+    for (size_t i = 0; i < own_slabs(t) * (size_t)t->coll->size; i++) {
+        own_slab(t, i, first, &own);
+        TRY(stream_out(s, first, own));
     }
-    if (!q->server)
-        return ERR_OK;
-    d->ops->copy(d, grads + q->shares[t->coll->rank], q->server, share_bytes(q));
-    return gather_slab(t, slab_at(t, host, own_slabs(t) * ranks), q->shares);
+    return q->server ? stream_out(s, q->shares, q->server) : ERR_OK;
 }
 
-/* The lead's host memory -> every rank's slab of gradients. */
-static enum err broadcast_slab(struct train *t, const float *host)
+enum err train_errors_in(struct stream *s)
 {
-    size_t bytes = t->table.elements * sizeof(float);
-    if (t->coll->rank == 0)
-        t->dev->ops->copy(t->dev, model_grads(t->model), host, bytes);
-    TRY(dev_sync(t->dev));
-    return t->coll->ops->broadcast(t->coll, model_grads(t->model), bytes);
-}
-
-enum err train_errors_scatter(struct train *t, const float *host)
-{
+    const struct train *t = s->t;
     const struct squeeze *q = &t->optim->kept->squeeze;
-    struct dev *d = t->dev;
-    float *grads = model_grads(t->model);
-    size_t elements = t->table.elements, ranks = (size_t)t->coll->size;
-    for (size_t i = 0; i < own_slabs(t) * ranks; i++) {
-        TRY(broadcast_slab(t, slab_at(t, host, i)));
-        if ((size_t)t->coll->rank == i % ranks)
-            d->ops->copy(d, t->optim->kept->own[i / ranks], grads, elements * sizeof *grads);
-        TRY(dev_sync(d));
+    size_t first[COLL_RANKS_MAX + 1];
+    float *own;
+    stream_begin(s, "errors", train_errors_slabs(t) * t->table.elements * sizeof(float));
+    for (size_t i = 0; i < own_slabs(t) * (size_t)t->coll->size; i++) {
+        own_slab(t, i, first, &own);
+        TRY(stream_in(s, first, own));
     }
-    if (!q->server)
-        return ERR_OK;
-    TRY(broadcast_slab(t, slab_at(t, host, own_slabs(t) * ranks)));
-    d->ops->copy(d, q->server, grads + q->shares[t->coll->rank], share_bytes(q));
-    return dev_sync(d);
+    return q->server ? stream_in(s, q->shares, q->server) : ERR_OK;
 }
 
 /* ---- state that all ranks share ---- */
@@ -106,29 +70,24 @@ size_t train_kept_floats(const struct train *t)
     return kept_slab(t) + t->optim->kept->host_count;
 }
 
-enum err train_kept_read(struct train *t, float *host)
+enum err train_kept_out(struct stream *s)
 {
-    const struct compress_kept *k = t->optim->kept;
-    size_t slab = kept_slab(t);
-    if (slab)
-        t->dev->ops->copy(t->dev, host, k->slab, slab * sizeof *host);
-    if (k->host_count)
-        memcpy(host + slab, k->host, k->host_count * sizeof *host);
-    return dev_sync(t->dev);
+    const struct compress_kept *k = s->t->optim->kept;
+    TRY(stream_out_whole(s, k->slab, kept_slab(s->t)));
+    stream_out_host(s, k->host, k->host_count * sizeof *k->host);
+    return ERR_OK;
 }
 
-enum err train_kept_write(struct train *t, const float *host)
+enum err train_kept_in(struct stream *s)
 {
-    const struct compress_kept *k = t->optim->kept;
-    struct coll *c = t->coll;
-    size_t slab = kept_slab(t);
-    if (slab && c->rank == 0)
-        t->dev->ops->copy(t->dev, k->slab, host, slab * sizeof *host);
-    TRY(dev_sync(t->dev));
-    if (slab)
-        TRY(c->ops->broadcast(c, k->slab, slab * sizeof *host));
-    if (k->host_count && c->rank == 0)
-        memcpy(k->host, host + slab, k->host_count * sizeof *host);
-    return k->host_count ? c->ops->broadcast_host(c, k->host, k->host_count * sizeof *host)
-                         : ERR_OK;
+    const struct compress_kept *k = s->t->optim->kept;
+    struct coll *c = s->t->coll;
+    size_t bytes = k->host_count * sizeof *k->host;
+    if (!train_kept_floats(s->t))
+        return ERR_OK;
+    stream_begin(s, "compress", train_kept_floats(s->t) * sizeof(float));
+    if (kept_slab(s->t))
+        TRY(stream_in_whole(s, k->slab, kept_slab(s->t)));
+    stream_in_host(s, k->host, bytes);
+    return bytes ? c->ops->broadcast_host(c, k->host, bytes) : ERR_OK;
 }

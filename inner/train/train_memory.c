@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "inner/train/memory_left.h"
+#include "inner/train/train_stream.h"
 #include "kernels/base/log.h"
 
 /* Two passes of a micro-batch, some 20 nodes in a layer: 2 KiB each in the device's memory. */
@@ -37,44 +38,62 @@ static size_t received_bytes(const struct settings *s, const struct unit_map *ma
     return most * dtype_size(reducer_of(s)->type);
 }
 
+/* Pieces of a checkpoint. A CPU rank that holds all stores it from where it lies. */
+static size_t staging_bytes(const struct settings *s, const struct table *t, int ranks)
+{
+    bool pieces = s->device_kind == DEVICE_CUDA || optim_shares(s, ranks) ||
+                  (compress_of(s) && s->train_error_feedback);
+    return pieces ? stream_bytes(t) : 0;
+}
+
+/* What depends on how the ranks share the table out; `map` NULL: they do not. */
+static void plan_shared(struct train_memory *m, const struct train_sizes *x,
+                        const struct unit_map *map)
+{
+    const struct settings *s = x->settings;
+    const struct model_sharing by = {NULL, map, (int)s->train_zero_stage, reducer_of(s)->type};
+    const struct model_options model = {s, x->table, x->tokens, true};
+    size_t sum_bytes = map ? received_bytes(s, map) : largest_sum_bytes(s, x->table);
+    m->model = model_plan_shared(&model, &by, x->model_type);
+    m->collectives = coll_memory_bytes(config_choice_name(device_kind_choices, s->device_kind),
+                                       x->ranks, sum_bytes);
+}
+
+static enum err plan(struct train_memory *m, const struct train_sizes *x, struct arena *scratch)
+{
+    const struct settings *s = x->settings;
+    const struct table *t = x->table;
+    bool shares = optim_shares(s, x->ranks);
+    struct unit_map map;
+    TRY(optim_plan(&m->moments, s, t, x->ranks));
+    if (shares)
+        TRY(optim_units(&map, s, t, x->ranks, scratch));
+    plan_shared(m, x, shares ? &map : NULL);
+    m->update = optim_workspace(s, t, x->model_type);
+    parallel_of(s)->plan(m, x);
+    m->staging = staging_bytes(s, t, x->ranks);
+    if (x->ranks > 1 && s->train_zero_stage < 2) /* else of units, with the gradients */
+        m->reducer = reducer_of(s)->bytes(t->elements);
+    m->grad_reduce = m->reducer + compress_plan(s, t, x->ranks);
+    m->graphs = graphs_bytes(s);
+    return ERR_OK;
+}
+
 struct train_memory train_plan(const struct settings *s, const struct table *t,
                                enum dtype model_type, int ranks)
 {
-    struct train_memory m = {.moments = optim_plan(s, t, ranks)};
-    size_t tokens = objective_tokens_max(objective_trained(s), train_micro_batch_tokens(s, ranks)),
-           sum_bytes = largest_sum_bytes(s, t);
+    size_t tokens = objective_tokens_max(objective_trained(s), train_micro_batch_tokens(s, ranks));
+    struct train_memory m = {.moments = 0};
     struct arena scratch = arena_make(0);
-    struct unit_map map;
-    bool shares = optim_shares(s, ranks) && optim_units(&map, s, t, ranks, &scratch) == ERR_OK;
-    const struct model_sharing by = {NULL, shares ? &map : NULL, (int)s->train_zero_stage,
-                                     reducer_of(s)->type};
-    if (shares)
-        sum_bytes = received_bytes(s, &map);
-    m.model = model_plan_shared(&(struct model_options){s, t, tokens, true}, &by, model_type);
+    m.failed = plan(&m, &(struct train_sizes){s, t, model_type, tokens, ranks}, &scratch);
     arena_free(&scratch);
-    m.update = optim_workspace(s, t, model_type);
-    parallel_of(s)->plan(&m, &(struct train_sizes){s, t, model_type, tokens, ranks});
-    bool whole = !shares || (s->train_zero_stage < 3 && model_type == DTYPE_F32);
-    if (s->device_kind == DEVICE_CPU)
-        m.staging = optim_staging(s, t, ranks) + compress_staging(s, t, ranks) +
-                    (whole ? 0 : t->elements * sizeof(float));
-    if (ranks > 1 && s->train_zero_stage < 2) /* else of units, with the gradients */
-        m.reducer = reducer_of(s)->bytes(t->elements);
-    m.grad_reduce = m.reducer + compress_plan(s, t, ranks);
-    m.collectives = coll_memory_bytes(config_choice_name(device_kind_choices, s->device_kind),
-                                      ranks, sum_bytes);
-    m.graphs = graphs_bytes(s);
     struct train_memory_row rows[TRAIN_MEMORY_ROWS];
     train_memory_rows(&m, rows);
     for (int i = 0; i < TRAIN_MEMORY_ROWS - 1; i++)
         m.total += rows[i].bytes;
+    if (m.failed)
+        m.total = SIZE_MAX;
     return m;
-}
-
-void train_memory_follow(struct train_memory *m)
-{
-    m->total -= m->staging;
-    m->staging = 0;
 }
 
 void train_memory_rows(const struct train_memory *m,
@@ -207,6 +226,7 @@ enum err train_memory_check(const struct train *t)
     if (!left.bytes)
         memory_left(&left, NULL);
     size_t have = left.bytes;
+    TRY(m->failed);
     log_rows(m);
     if (m->total <= have) /* without m->data: pages of mapped files can be taken back */
         return ERR_OK;

@@ -1,73 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints: parameters, the optimizer's state, the step and the token count. The files do not
  * depend on the number of ranks nor on sharding (train.zero_stage), so a run may be resumed with
- * another number of ranks. On a CPU, slabs that a rank holds whole are read and written in place;
- * otherwise the lead uses staging buffers in host memory. Shards of state pass through the slab of
- * gradients, which is unused between two steps.
+ * another number of ranks. Slabs go piece by piece (train_stream.h), in the order of the parts.
  */
 #include "inner/train/train_parallel.h"
 #include <stdio.h>
 #include <string.h>
 #include "inner/data/loader_text.h"
 #include "inner/train/train_errors.h"
-#include "inner/train/train_units.h"
+#include "inner/train/train_stream.h"
 #include "kernels/base/log.h"
 
 enum { PARTS_MAX = 8 + METHODS_MAX + OPTIM_STATES };
 #define CHOSEN " chosen=" /* in front of dev->attention, behind the device's note */
-
-struct staging { /* whole slabs in host memory, on the lead */
-    float *slab; /* all parameters, on the device of every rank: model_gather; NULL: shared out */
-    float *params, *state[OPTIM_STATES];
-    float *errors; /* of train.compress: error_bytes; NULL: none */
-    size_t error_bytes;
-    float *kept; /* further state of train.compress: kept_bytes; NULL: none */
-    size_t kept_bytes;
-    float *earlier; /* parameters of the steps whose gradients are under way
-                       (inner/methods/pipeline.h): slabs */
-    size_t earlier_bytes;
-    float *room; /* device: of a unit, where no slab of gradients is there; NULL */
-    struct arena arena;
-};
-
-static enum err staging_slab(struct staging *s, float **to, float *in_place, size_t elements)
-{
-    *to = in_place;
-    if (!in_place)
-        TRY_ALLOC(*to = arena_array(&s->arena, elements, sizeof **to));
-    return ERR_OK;
-}
-
-/* On a CPU the last slab of sharded state stays in the slab of gradients. */
-static enum err staging_open(const struct train *t, struct staging *s)
-{
-    const struct optim *o = t->optim;
-    bool direct = t->dev->host_memory;
-    int last = OPTIM_STATES - 1;
-    while (last > 0 && !o->state[last].elements)
-        last--;
-    *s = (struct staging){.slab = s->slab, .room = s->room, .arena = arena_make(0)};
-    TRY(staging_slab(s, &s->params, direct ? s->slab : NULL, t->table.elements));
-    for (int i = 0; i <= last; i++) {
-        float *in_place = !direct         ? NULL
-                          : !o->shard.map ? o->state[i].shard
-                          : i == last     ? model_grads(t->model)
-                                          : NULL;
-        if (o->state[i].elements)
-            TRY(staging_slab(s, &s->state[i], in_place, o->state[i].elements));
-    }
-    s->error_bytes = train_errors_slabs(t) * t->table.elements * sizeof *s->errors;
-    s->kept_bytes = train_kept_floats(t) * sizeof *s->kept;
-    if (s->kept_bytes)
-        TRY(staging_slab(s, &s->kept, NULL, s->kept_bytes / sizeof *s->kept));
-    float *const *earlier;
-    s->earlier_bytes =
-        t->division.how->earlier(t, &earlier) * t->table.elements * sizeof *s->earlier;
-    if (s->earlier_bytes)
-        TRY(staging_slab(s, &s->earlier, NULL, s->earlier_bytes / sizeof *s->earlier));
-    return s->error_bytes ? staging_slab(s, &s->errors, NULL, s->error_bytes / sizeof *s->errors)
-                          : ERR_OK;
-}
 
 struct counters { /* what a checkpoint holds beside slabs */
     uint64_t *tokens;
@@ -78,20 +23,31 @@ struct counters { /* what a checkpoint holds beside slabs */
     struct chained_at *charges;    /* NULL: without privacy.unit */
 };
 
-/* The slabs under the names of the method. Returns their number. */
-static size_t list_parts(const struct optim_state state[OPTIM_STATES], const struct staging *s,
-                         size_t elements, struct counters *c,
+struct slab_bytes { /* of further slabs; 0: none */
+    size_t kept, earlier, errors;
+};
+
+static struct slab_bytes further_slabs(const struct train *t)
+{
+    float *const *earlier;
+    size_t slab = t->table.elements * sizeof(float);
+    return (struct slab_bytes){.kept = train_kept_floats(t) * sizeof(float),
+                               .earlier = t->division.how->earlier(t, &earlier) * slab,
+                               .errors = train_errors_slabs(t) * slab};
+}
+
+/* The slabs under the names of the method, which come in pieces, and the counters. Returns their
+ * number. */
+static size_t list_parts(const struct optim_state state[OPTIM_STATES], size_t elements,
+                         const struct slab_bytes *more, struct counters *c,
                          struct checkpoint_part parts[PARTS_MAX])
 {
     size_t n = 0;
-    parts[n++] = (struct checkpoint_part){
-        .name = "params", .data = s->params, .size_bytes = elements * sizeof *s->params};
+    parts[n++] = (struct checkpoint_part){.name = "params", .size_bytes = elements * sizeof(float)};
     for (int i = 0; i < OPTIM_STATES; i++)
         if (state[i].elements)
-            parts[n++] =
-                (struct checkpoint_part){.name = state[i].name,
-                                         .data = s->state[i],
-                                         .size_bytes = state[i].elements * sizeof *s->state[i]};
+            parts[n++] = (struct checkpoint_part){.name = state[i].name,
+                                                  .size_bytes = state[i].elements * sizeof(float)};
     parts[n++] = (struct checkpoint_part){
         .name = "tokens", .data = c->tokens, .size_bytes = sizeof *c->tokens};
     for (size_t i = 0; i < c->methods_count; i++)
@@ -111,90 +67,16 @@ static size_t list_parts(const struct optim_state state[OPTIM_STATES], const str
                                               .data = c->charges,
                                               .size_bytes = sizeof *c->charges,
                                               .optional = true};
-    if (s->kept) /* a run that starts from another (run.from) has none yet */
+    if (more->kept) /* a run that starts from another (run.from) has none yet */
         parts[n++] = (struct checkpoint_part){
-            .name = "compress", .data = s->kept, .size_bytes = s->kept_bytes, .optional = true};
-    if (s->earlier)
-        parts[n++] = (struct checkpoint_part){.name = "earlier",
-                                              .data = s->earlier,
-                                              .size_bytes = s->earlier_bytes,
-                                              .optional = true};
-    if (s->errors) /* of another number of ranks they have another size */
+            .name = "compress", .size_bytes = more->kept, .optional = true};
+    if (more->earlier)
         parts[n++] = (struct checkpoint_part){
-            .name = "errors", .data = s->errors, .size_bytes = s->error_bytes, .optional = true};
+            .name = "earlier", .size_bytes = more->earlier, .optional = true};
+    if (more->errors) /* of another number of ranks they have another size */
+        parts[n++] = (struct checkpoint_part){
+            .name = "errors", .size_bytes = more->errors, .optional = true};
     return n;
-}
-
-static void copy_if_needed(struct train *t, float *to, const float *from, size_t count)
-{
-    if (to != from)
-        t->dev->ops->copy(t->dev, to, from, count * sizeof *to);
-}
-
-/* What the ranks share out of a slab; it passes through the slab of gradients. */
-static struct units_slab shared_slab(const struct train *t, const struct staging *s,
-                                     const struct unit_map *map, float *shard)
-{
-    return (struct units_slab){.map = map,
-                               .shard = shard,
-                               .room = s->room ? s->room : model_grads(t->model),
-                               .room_is_unit = s->room != NULL};
-}
-
-static struct units_slab shared_params(const struct train *t, const struct staging *s)
-{
-    const struct weights *w = model_weights(t->model);
-    return shared_slab(t, s, weights_units(w), weights_shards(w).params);
-}
-
-/* A slab of state -> the lead's host memory. */
-static enum err gather_state(struct train *t, const struct staging *s, float *host,
-                             const struct optim_state *x)
-{
-    const struct units_slab shared = shared_slab(t, s, x->map, x->shard);
-    if (x->map)
-        return units_to_lead(t, &shared, host);
-    if (t->coll->rank == 0)
-        copy_if_needed(t, host, x->shard, x->elements);
-    return dev_sync(t->dev);
-}
-
-/* The parameters -> the lead's host memory. */
-static enum err gather_params(struct train *t, const struct staging *s)
-{
-    if (!s->slab) {
-        const struct units_slab shared = shared_params(t, s);
-        return units_to_lead(t, &shared, s->params);
-    }
-    if (t->coll->rank == 0)
-        copy_if_needed(t, s->params, s->slab, t->table.elements);
-    return ERR_OK;
-}
-
-/* The lead's host memory -> a slab of every rank's device. */
-static enum err broadcast_slab(struct train *t, float *slab, const float *host, size_t elements)
-{
-    if (t->coll->rank == 0)
-        copy_if_needed(t, slab, host, elements);
-    TRY(dev_sync(t->dev));
-    return t->coll->ops->broadcast(t->coll, slab, elements * sizeof *slab);
-}
-
-static enum err scatter_state(struct train *t, const struct staging *s, const struct optim_state *x,
-                              const float *host)
-{
-    const struct units_slab shared = shared_slab(t, s, x->map, x->shard);
-    if (x->map)
-        return units_from_lead(t, &shared, host);
-    return broadcast_slab(t, x->shard, host, x->elements);
-}
-
-static enum err scatter_params(struct train *t, const struct staging *s)
-{
-    if (s->slab)
-        return broadcast_slab(t, s->slab, s->params, t->table.elements);
-    const struct units_slab shared = shared_params(t, s);
-    return units_from_lead(t, &shared, s->params);
 }
 
 static struct checkpoint_meta describe(const struct train *t)
@@ -254,72 +136,65 @@ static struct counters counters_of(struct train *t, struct loader_text *text)
     return c;
 }
 
-/* The order matters: on the lead the last slab may stay in the slab of gradients. */
-static enum err store_checkpoint(struct train *t, struct staging *s)
+/* ---- store ---- */
+static enum err params_out(struct train *t, struct stream *s)
 {
-    bool lead = t->coll->rank == 0;
-    enum err e = lead ? staging_open(t, s) : ERR_OK;
-    TRY(train_share_error(t, e));
-    TRY(gather_params(t, s));
-    for (int i = 0; i < OPTIM_STATES; i++)
-        if (t->optim->state[i].elements)
-            TRY(gather_state(t, s, s->state[i], &t->optim->state[i]));
-    TRY(train_errors_gather(t, s->errors, &s->arena));
-    if (lead)
-        TRY(train_kept_read(t, s->kept));
-    float *const *slabs;
-    size_t earlier = t->division.how->earlier(t, &slabs);
-    for (size_t i = 0; lead && i < earlier; i++)
-        t->dev->ops->copy(t->dev, s->earlier + i * t->table.elements, slabs[i],
-                          t->table.elements * sizeof *s->earlier);
-    TRY(dev_sync(t->dev));
-    if (lead) {
-        struct checkpoint_part parts[PARTS_MAX];
-        struct checkpoint_meta meta = describe(t);
-        struct loader_text text = loader_text(t->data.loader);
-        struct counters c = counters_of(t, &text);
-        if (c.mixture)
-            *c.mixture = *loader_phase(t->data.loader, (uint64_t)t->step);
-        size_t n = list_parts(t->optim->state, s, t->table.elements, &c, parts);
-        e = checkpoint_save(t->given.checkpoint_dir, &meta, parts, n,
-                            (unsigned)t->settings->train_checkpoint_keep);
+    const struct weights *w = model_weights(t->model);
+    const struct dev_range all = slab_all(&t->table);
+    if (weights_units(w))
+        return stream_out_units(s, weights_units(w), weights_shards(w).params);
+    enum err e = stream_out_whole(s, model_gather(t->model, all), all.count);
+    model_scatter(t->model, all, false);
+    return e;
+}
+
+/* In the order of list_parts. */
+static enum err slabs_out(struct train *t, struct stream *s)
+{
+    float *const *earlier;
+    size_t count = t->division.how->earlier(t, &earlier);
+    TRY(params_out(t, s));
+    for (int i = 0; i < OPTIM_STATES; i++) {
+        const struct optim_state *x = &t->optim->state[i];
+        if (x->elements)
+            TRY(x->map ? stream_out_units(s, x->map, x->shard)
+                       : stream_out_whole(s, x->shard, x->elements));
     }
-    return train_share_error(t, e);
+    TRY(train_kept_out(s));
+    for (size_t i = 0; i < count; i++)
+        TRY(stream_out_whole(s, earlier[i], t->table.elements));
+    return train_errors_out(s);
 }
 
-/* Room on the device for the largest unit of any slab. */
-static enum err staging_room(const struct train *t, struct staging *s)
+static enum err store_checkpoint(struct train *t, struct stream *s)
 {
-    const struct unit_map *m = weights_units(model_weights(t->model));
-    size_t most = m ? unit_most(m) : 0;
-    for (int i = 0; m && i < OPTIM_STATES; i++)
-        if (t->optim->state[i].elements && unit_most(t->optim->state[i].map) > most)
-            most = unit_most(t->optim->state[i].map);
-    return dev_alloc(t->dev, (void **)&s->room, model_grads(t->model) ? 0 : most * sizeof *s->room);
-}
-
-static void staging_close(const struct train *t, struct staging *s)
-{
-    arena_free(&s->arena);
-    dev_free(t->dev, s->room);
-}
-
-static float *whole_params(struct train *t)
-{
-    return weights_have_whole(model_weights(t->model)) ? model_gather(t->model, slab_all(&t->table))
-                                                       : NULL;
+    struct checkpoint_part parts[PARTS_MAX];
+    struct checkpoint_meta meta = describe(t);
+    struct loader_text text = loader_text(t->data.loader);
+    struct counters c = counters_of(t, &text);
+    const struct slab_bytes more = further_slabs(t);
+    bool lead = t->coll->rank == 0;
+    if (lead && c.mixture)
+        *c.mixture = *loader_phase(t->data.loader, (uint64_t)t->step);
+    size_t n = list_parts(t->optim->state, t->table.elements, &more, &c, parts);
+    enum err e = lead ? checkpoint_begin(&s->to, t->given.checkpoint_dir, &meta, parts, n) : ERR_OK;
+    TRY(train_share_error(t, e));
+    e = slabs_out(t, s);
+    if (e)
+        checkpoint_abandon(s->to);
+    else if (lead)
+        e = checkpoint_commit(s->to, (unsigned)t->settings->train_checkpoint_keep);
+    return e && !lead ? e : train_share_error(t, e);
 }
 
 enum err train_checkpoint(struct train *t)
 {
+    struct stream s;
     TRY(t->division.how->gather(t));
-    struct staging s = {.slab = whole_params(t)};
-    enum err e = staging_room(t, &s);
+    enum err e = stream_open(&s, t);
     if (!e)
         e = store_checkpoint(t, &s);
-    if (s.slab)
-        model_scatter(t->model, slab_all(&t->table), false);
-    staging_close(t, &s);
+    stream_close(&s);
     TRY(e);
     t->saved.step = t->step;
     if (t->coll->rank == 0)
@@ -431,16 +306,18 @@ static void tell_steps(const struct settings *s, const struct checkpoint_meta *g
               optim_lr(&before, step), optim_lr(s, step));
 }
 
-static enum err load_checkpoint(struct train *t, struct staging *s, bool *found)
+/* ---- load ---- */
+/* All but the slabs, which follow. *r NULL: there is no checkpoint. */
+static enum err find_checkpoint(struct train *t, struct checkpoint_reader **r)
 {
     struct checkpoint_part parts[PARTS_MAX];
     struct checkpoint_meta want = describe(t), got;
-    TRY(staging_open(t, s));
     struct loader_text text = {0};
     struct counters c = counters_of(t, &text);
-    size_t n = list_parts(t->optim->state, s, t->table.elements, &c, parts);
-    TRY(checkpoint_load(t->given.checkpoint_dir, &want, parts, n, &got, found));
-    if (!*found)
+    const struct slab_bytes more = further_slabs(t);
+    size_t n = list_parts(t->optim->state, t->table.elements, &more, &c, parts);
+    TRY(checkpoint_find(r, t->given.checkpoint_dir, &want, parts, n, &got));
+    if (!*r)
         return ERR_OK;
     if (got.step > (uint64_t)t->settings->train_steps)
         return err_set(ERR_MISMATCH,
@@ -459,21 +336,44 @@ static enum err load_checkpoint(struct train *t, struct staging *s, bool *found)
     return ERR_OK;
 }
 
-/* The last slab first: the lead's may be in the slab of gradients already. */
-static enum err distribute(struct train *t, const struct staging *s)
+/* Whole f32 parameters that passes read are collected from the shards again; a copy in another type
+ * is made by model_params_changed. */
+static enum err params_in(struct train *t, struct stream *s)
+{
+    struct weights *w = model_weights(t->model);
+    const struct dev_range all = slab_all(&t->table);
+    if (!weights_units(w)) {
+        enum err e = stream_in_whole(s, model_gather(t->model, all), all.count);
+        model_scatter(t->model, all, true);
+        return e;
+    }
+    TRY(stream_in_units(s, weights_units(w), weights_shards(w).params));
+    return weights_have_whole(w) ? weights_shards_changed(w, false) : ERR_OK;
+}
+
+static enum err slabs_in(struct train *t, struct stream *s)
+{
+    float *const *earlier;
+    size_t count = t->division.how->earlier(t, &earlier);
+    stream_begin(s, "params", t->table.elements * sizeof(float));
+    TRY(params_in(t, s));
+    for (int i = 0; i < OPTIM_STATES; i++) {
+        const struct optim_state *x = &t->optim->state[i];
+        stream_begin(s, x->name, x->elements * sizeof(float));
+        if (x->elements)
+            TRY(x->map ? stream_in_units(s, x->map, x->shard)
+                       : stream_in_whole(s, x->shard, x->elements));
+    }
+    TRY(train_kept_in(s));
+    stream_begin(s, "earlier", further_slabs(t).earlier);
+    for (size_t i = 0; i < count; i++)
+        TRY(stream_in_whole(s, earlier[i], t->table.elements));
+    return train_errors_in(s);
+}
+
+static enum err counters_in(struct train *t)
 {
     struct coll *c = t->coll;
-    for (int i = OPTIM_STATES; i-- > 0;)
-        if (t->optim->state[i].elements)
-            TRY(scatter_state(t, s, &t->optim->state[i], s->state[i]));
-    TRY(train_errors_scatter(t, s->errors));
-    TRY(train_kept_write(t, s->kept));
-    float *const *slabs;
-    size_t earlier = t->division.how->earlier(t, &slabs);
-    for (size_t i = 0; i < earlier; i++)
-        TRY(broadcast_slab(t, slabs[i], s->earlier ? s->earlier + i * t->table.elements : NULL,
-                           t->table.elements));
-    TRY(scatter_params(t, s));
     TRY(c->ops->broadcast_host(c, &t->tokens, sizeof t->tokens));
     struct method_kept kept[METHODS_MAX];
     size_t methods = methods_kept(&t->methods, t->settings, kept);
@@ -485,26 +385,43 @@ static enum err distribute(struct train *t, const struct staging *s)
 }
 
 /* Every rank computes the initial parameters itself. */
-static enum err start_from_seed(struct train *t, struct staging *s)
+static enum err start_from_seed(struct train *t, struct stream *s)
 {
-    arena_free(&s->arena);
-    if (!s->slab) {
-        const struct units_slab shared = shared_params(t, s);
-        return units_from_seed(t, &shared);
+    struct weights *w = model_weights(t->model);
+    const struct unit_map *m = weights_units(w);
+    const struct dev_range all = slab_all(&t->table);
+    if (!m) {
+        enum err e = stream_seed(s, all, model_gather(t->model, all));
+        model_scatter(t->model, all, true);
+        return e;
     }
-    TRY(staging_open(t, s));
-    table_init(&t->table, (uint64_t)t->settings->run_seed, s->params);
-    copy_if_needed(t, s->slab, s->params, t->table.elements);
-    return dev_sync(t->dev);
+    for (size_t u = 0; u < m->count; u++)
+        TRY(stream_seed(s, unit_part(m, u, t->coll->rank),
+                        weights_shards(w).params + unit_base(m, u, t->coll->rank)));
+    return weights_have_whole(w) ? weights_shards_changed(w, false) : ERR_OK;
 }
 
-static enum err resume(struct train *t, struct staging *s)
+static enum err resume_from(struct train *t, struct stream *s, struct checkpoint_reader *r)
 {
-    bool found = false;
-    enum err e = t->coll->rank == 0 ? load_checkpoint(t, s, &found) : ERR_OK;
-    TRY(train_share_error(t, e));
-    TRY(t->coll->ops->broadcast_host(t->coll, &found, sizeof found));
-    return found ? distribute(t, s) : start_from_seed(t, s);
+    s->from = r;
+    enum err e = slabs_in(t, s);
+    if (!e)
+        e = train_share_error(t, s->error);
+    return e ? e : counters_in(t);
+}
+
+static enum err resume(struct train *t, struct stream *s)
+{
+    struct checkpoint_reader *r = NULL;
+    enum err e = t->coll->rank == 0 ? find_checkpoint(t, &r) : ERR_OK;
+    bool found = r != NULL;
+    e = train_share_error(t, e);
+    if (!e)
+        e = t->coll->ops->broadcast_host(t->coll, &found, sizeof found);
+    if (!e)
+        e = found ? resume_from(t, s, r) : start_from_seed(t, s);
+    checkpoint_close(r);
+    return e;
 }
 
 /* Attention kernels differ in their last bits, and the fastest is chosen by measurement: before the
@@ -539,13 +456,11 @@ static enum err resume_mixture(struct train *t)
 
 enum err train_resume(struct train *t)
 {
-    struct staging s = {.slab = whole_params(t)};
-    enum err e = staging_room(t, &s);
+    struct stream s;
+    enum err e = stream_open(&s, t);
     if (!e)
         e = resume(t, &s);
-    if (s.slab)
-        model_scatter(t->model, slab_all(&t->table), true);
-    staging_close(t, &s);
+    stream_close(&s);
     TRY(e);
     TRY(resume_mixture(t));
     model_set_step(t->model, t->step);
@@ -556,22 +471,26 @@ enum err train_resume(struct train *t)
     return choose_attention(t);
 }
 
+static void put_zeros(struct checkpoint_writer *w, const uint8_t *zeros, size_t room, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += room)
+        checkpoint_put(w, zeros, bytes - at < room ? bytes - at : room);
+}
+
 enum err train_begin_from(const struct settings *s, const struct table *t,
                           const float *const slabs[3], const char *dir, struct arena *a)
 {
+    enum { ZEROS = 1 << 20 };
     const struct optim_method *method = optim_method_of(s);
     struct optim_state state[OPTIM_STATES] = {0};
     struct checkpoint_part parts[PARTS_MAX];
+    struct checkpoint_writer *w;
     struct config_table keys = keys_inner((struct settings *)(uintptr_t)s);
-    struct staging whole = {.params = (float *)(uintptr_t)slabs[0]};
     uint64_t tokens = 0;
+    uint8_t *zeros;
     char *pinned, *current;
     optim_describe(state, method, t);
-    for (int i = 0; i < OPTIM_STATES; i++)
-        if (i < 2 && slabs[i + 1])
-            whole.state[i] = (float *)(uintptr_t)slabs[i + 1];
-        else if (state[i].elements)
-            TRY_ALLOC(whole.state[i] = arena_array(a, state[i].elements, sizeof **whole.state));
+    TRY_ALLOC(zeros = arena_alloc(a, ZEROS));
     TRY_ALLOC(current = arena_printf(a, "%s/CURRENT", dir));
     TRY(config_canonical(&keys, 1, a, &pinned));
     if (file_exists(current))
@@ -585,6 +504,15 @@ enum err train_begin_from(const struct settings *s, const struct table *t,
     c.methods_count = methods_kept(NULL, s, c.methods);
     for (size_t i = 0; i < c.methods_count; i++)
         TRY_ALLOC(c.methods[i].data = arena_alloc(a, c.methods[i].bytes));
-    size_t n = list_parts(state, &whole, t->elements, &c, parts);
-    return checkpoint_save(dir, &meta, parts, n, 1);
+    size_t n = list_parts(state, t->elements, &(struct slab_bytes){0}, &c, parts);
+    TRY(checkpoint_begin(&w, dir, &meta, parts, n));
+    checkpoint_put(w, slabs[0], t->elements * sizeof *slabs[0]);
+    for (int i = 0; i < OPTIM_STATES; i++) {
+        size_t bytes = state[i].elements * sizeof(float);
+        if (bytes && i < OPTIM_MORE && slabs[i + 1])
+            checkpoint_put(w, slabs[i + 1], bytes);
+        else
+            put_zeros(w, zeros, ZEROS, bytes);
+    }
+    return checkpoint_commit(w, 1);
 }

@@ -138,6 +138,14 @@ enum err file_stream_append(struct file_stream *f, const void *data, size_t size
     return ERR_OK;
 }
 
+enum err file_stream_replace(struct file_stream *f, const void *data, size_t size_bytes,
+                             uint64_t at)
+{
+    TRY(stream_flush(f));
+    ASSERT(at + size_bytes <= f->at);
+    return durable_write_at(disk_posix(), f->fd, f->temporary, data, size_bytes, at);
+}
+
 static enum err stream_close(struct file_stream *f)
 {
     enum err e = stream_flush(f);

@@ -43,6 +43,9 @@ struct file_stream {
 };
 enum err file_stream_open(struct file_stream *f, const char *path, struct arena *a) MUST;
 enum err file_stream_append(struct file_stream *f, const void *data, size_t size_bytes) MUST;
+/* Over bytes that were appended earlier. */
+enum err file_stream_replace(struct file_stream *f, const void *data, size_t size_bytes,
+                             uint64_t at) MUST;
 enum err file_stream_commit(struct file_stream *f) MUST; /* closes; on an error nothing is left */
 void file_stream_abandon(struct file_stream *f);         /* a zeroed or closed stream is fine */
 enum err file_mkdirs(const char *path) MUST;             /* like mkdir -p, directories fsynced */

@@ -124,7 +124,7 @@ static void preamble(struct record_cursor *c, uint32_t *version, uint32_t *secti
     field(c, kind, KIND_BYTES);
 }
 
-static enum err head_make(const struct record_form *f, const struct record_view *views,
+enum err record_make_head(const struct record_form *f, const struct record_view *views,
                           size_t count, struct arena *a, struct file_part *out)
 {
     struct record_cursor c = {0};
@@ -185,7 +185,7 @@ enum err record_make(const struct record_form *f, struct record_section *section
         n += sections[i].part_count;
     }
     TRY_ALLOC(*parts = arena_array(a, n, sizeof **parts));
-    TRY(head_make(f, views, count, a, &(*parts)[0]));
+    TRY(record_make_head(f, views, count, a, &(*parts)[0]));
     *part_count = 1;
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < sections[i].part_count; k++)
@@ -233,7 +233,7 @@ static enum err head_check(const struct record_form *f, const char *path, const 
     return ours ? ERR_OK : damaged(path);
 }
 
-/* The sections' table, then where each lies: they fill the file to its end. */
+/* The sections' table: they fill the file to its end. */
 static bool views_read(struct record_cursor *c, struct record *r, size_t head, size_t size)
 {
     size_t at = head;
@@ -243,35 +243,46 @@ static bool views_read(struct record_cursor *c, struct record *r, size_t head, s
         record_digest(c, &r->sections[i].digest);
         if (c->e != ERR_OK || bytes > size - at)
             return false;
-        r->sections[i].data = c->from + at;
         r->sections[i].size_bytes = bytes;
         at += bytes;
     }
     return at == size;
 }
 
-enum err record_open(struct record *r, const struct record_form *f, const char *path,
-                     const void *data, size_t size, struct arena *a)
+enum err record_open_head(struct record *r, const struct record_form *f, const char *path,
+                          const uint8_t *head, size_t head_bytes, uint64_t size_bytes,
+                          struct arena *a)
 {
     struct file_part again;
     uint64_t bytes = 0;
     uint32_t sections = 0;
     *r = (struct record){0};
-    TRY(head_check(f, path, data, size, &bytes, &sections));
-    struct record_cursor c = {.from = data,
+    TRY(head_check(f, path, head, head_bytes, &bytes, &sections));
+    struct record_cursor c = {.from = head,
                               .at = PREAMBLE_BYTES,
                               .size_bytes = bytes - sizeof(struct digest),
                               .arena = a};
     r->section_count = sections;
+    r->head_bytes = bytes;
     TRY_ALLOC(r->sections = arena_array(a, (size_t)sections + 1, sizeof *r->sections));
     fields(&c, f);
     if (c.e == ERR_MEMORY)
         return c.e;
-    if (c.e != ERR_OK || !views_read(&c, r, bytes, size))
+    if (c.e != ERR_OK || !views_read(&c, r, bytes, size_bytes))
         return damaged(path);
-    TRY(head_make(f, r->sections, sections, a, &again));
-    bool same = again.size_bytes == bytes && memcmp(again.data, data, bytes) == 0;
+    TRY(record_make_head(f, r->sections, sections, a, &again));
+    bool same = again.size_bytes == bytes && memcmp(again.data, head, bytes) == 0;
     return same ? ERR_OK : damaged(path);
+}
+
+enum err record_open(struct record *r, const struct record_form *f, const char *path,
+                     const void *data, size_t size, struct arena *a)
+{
+    TRY(record_open_head(r, f, path, data, size, size, a));
+    const uint8_t *at = (const uint8_t *)data + r->head_bytes;
+    for (size_t i = 0; i < r->section_count; at += r->sections[i++].size_bytes)
+        r->sections[i].data = at;
+    return ERR_OK;
 }
 
 bool record_intact(const struct record *r, size_t section)

@@ -55,6 +55,7 @@ struct record_view { /* a section of a read file */
 struct record {
     struct record_view *sections; /* [section_count], in the reader's arena; the data is borrowed */
     size_t section_count;
+    size_t head_bytes; /* where the first section begins */
 };
 
 /* Makes the parts of a whole file for file_write: the head, in `a`, then the sections' parts,
@@ -66,6 +67,15 @@ enum err record_make(const struct record_form *f, struct record_section *section
  * messages. ERR_CORRUPT: not intact; ERR_MISMATCH: another version; ERR_MEMORY. */
 enum err record_open(struct record *r, const struct record_form *f, const char *path,
                      const void *data, size_t size_bytes, struct arena *a) MUST;
+/* Of a file that is read in pieces: `head` holds its first head_bytes bytes, which are the whole
+ * head where record_head_bytes says so; `data` of the views is NULL. */
+enum err record_open_head(struct record *r, const struct record_form *f, const char *path,
+                          const uint8_t *head, size_t head_bytes, uint64_t size_bytes,
+                          struct arena *a) MUST;
+/* Of a file that is written in pieces: the head of these sections. Its size does not depend on the
+ * views' sizes and digests. */
+enum err record_make_head(const struct record_form *f, const struct record_view *views,
+                          size_t count, struct arena *a, struct file_part *head) MUST;
 /* True: the section exists and matches its digest. */
 bool record_intact(const struct record *r, size_t section) MUST;
 /* For a reader that takes a file in pieces and does not know its kind. Bytes of the head, from the

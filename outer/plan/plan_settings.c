@@ -140,7 +140,9 @@ enum err plan_settings_memory(struct run *r, const struct plan_option *o, unsign
     struct fragments f;
     TRY(sync_config_cut(&f, &r->s, &r->o, &r->table, o->schedule.fragments, &r->perm));
     struct outer_state_options m = sync_config_state(&f, &o->schedule, &r->sync.outer, &site);
-    *training = train_plan(&r->s, &r->table, DTYPE_BF16, 1).total;
+    const struct train_memory inner = train_plan(&r->s, &r->table, DTYPE_BF16, 1);
+    TRY(inner.failed);
+    *training = inner.total;
     *outer = outer_state_memory(&m, true).host +
              site_memory(&m, sites, r->o.outer_max_local_steps_offline, true).host;
     return ERR_OK;

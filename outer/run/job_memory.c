@@ -128,6 +128,7 @@ enum err job_reserve(struct job *j)
     TRY(table_make(&t, j->s, &j->run->perm));
     struct outer_memory m = job_outer_memory(j, &t);
     struct train_memory inner = train_plan(j->s, &t, j->dev->model_type, j->coll->size);
+    TRY(inner.failed);
     size_t host = train_memory_left(), here = trains_on_gpu(j) ? 0 : inner.total;
     bool lead = j->coll->rank == 0;
     log_event(LOG_INFO, "outer_memory", "device_mib=%.1f pinned_mib=%.1f host_mib=%.1f",

@@ -57,17 +57,15 @@ static enum err checkpoint_model_check(struct load *l, const char *dir,
     return err_set(ERR_MISMATCH, "%s holds other tensors than the configuration describes", dir);
 }
 
-static enum err checkpoint_params_copy(struct load *l, const char *dir,
+static enum err checkpoint_params_read(struct load *l, const char *dir,
                                        const struct checkpoint_meta *meta,
-                                       const struct checkpoint_part *parts, size_t count)
+                                       const struct checkpoint_reader *r)
 {
-    size_t i = 0;
+    size_t bytes = l->run.table.elements * sizeof *l->params;
     TRY(checkpoint_model_check(l, dir, meta));
-    while (i < count && strcmp(parts[i].name, "params"))
-        i++;
-    if (i == count || parts[i].size_bytes != l->run.table.elements * sizeof *l->params)
+    if (checkpoint_part_bytes(r, "params") != bytes)
         return err_set(ERR_INPUT, "%s holds no parameters", dir);
-    memcpy(l->params, parts[i].data, parts[i].size_bytes);
+    TRY(checkpoint_get(r, "params", 0, l->params, bytes));
     l->step = l->finished = (int64_t)meta->step;
     snprintf(l->source, sizeof l->source, "%.256s, step %lld", dir, (long long)l->step);
     return ERR_OK;
@@ -75,14 +73,11 @@ static enum err checkpoint_params_copy(struct load *l, const char *dir,
 
 static enum err load_checkpoint(struct load *l, const char *dir)
 {
-    struct arena scratch = arena_make(0);
+    struct checkpoint_reader *r;
     struct checkpoint_meta meta;
-    struct checkpoint_part *parts;
-    size_t count;
-    enum err e = checkpoint_open(dir, &scratch, &meta, &parts, &count);
-    if (!e)
-        e = checkpoint_params_copy(l, dir, &meta, parts, count);
-    arena_free(&scratch);
+    TRY(checkpoint_look(&r, dir, &meta));
+    enum err e = checkpoint_params_read(l, dir, &meta, r);
+    checkpoint_close(r);
     TRY(e);
     TRY_ALLOC(l->checkpoints = arena_string(&l->run.perm, dir, strlen(dir)));
     return ERR_OK;

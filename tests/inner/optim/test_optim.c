@@ -398,7 +398,9 @@ static size_t bytes_kept(const struct optim_case *k)
 {
     const struct settings *s = settings_of(k);
     struct table t = make_table();
-    return optim_plan(s, &t, 1) + optim_workspace(s, &t, DTYPE_F32);
+    size_t bytes;
+    assert_int_equal(optim_plan(&bytes, s, &t, 1), ERR_OK);
+    return bytes + optim_workspace(s, &t, DTYPE_F32);
 }
 
 /* train.trust_layers = hidden: the layers' matrices keep the published step and all others have
