@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The documents agree with one another and with the code: relative links and their anchors, paths and configuration keys in backticks,
-every page and every "docs/PAGE.md NUMBER" that a comment cites, every file of the repository that a source or a README names; the lines
-of the reading path and the names of "Where is ...?" in docs/architecture.md. Lines have at most 130 columns outside tables and
-generated pages.
+"""The documents agree with one another and with the code: relative links and their anchors, paths and configuration keys in backticks, keys in
+commands and settings, what a command replaces in an example (sed), every page and every "docs/PAGE.md NUMBER" that a comment cites,
+every file of the repository that a source or a README names; the lines of the reading path and the names of "Where is ...?" in
+docs/architecture.md. Lines have at most 130 columns outside tables and generated pages.
 
     tests/structure/documents.py [ROOT]     ends with 1 and names every miss
     tests/structure/documents.py --wrap     wraps long paragraphs of the documents
@@ -22,6 +22,8 @@ FOREIGN = "docs/comparison.md"  # names files of other repositories; its links a
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:\.\./)?(?:kernels|inner|outer|proto|tests|deploy|docs)/[\w./*-]*)`")
 KEY = re.compile(r"`((?:run|model|data|train|device|outer|site|tls|serve|log|plan|wan|link)\.[a-z0-9_]+)(?![\w.]*\()[^`]*`")
+SECTIONS = "run|model|data|train|device|outer|site|tls|serve|log|plan|wan|link|privacy|eval|scrub"
+ARGUMENT = re.compile(rf"(?:--|\bset )((?:{SECTIONS})\.[a-z0-9_]+)(?=[ =]|$)|(?<![\w/.-])((?:{SECTIONS})\.[a-z0-9_]+)(?=[:=])")
 FILE = re.compile(r"(?<![\w/.$}-])((?:kernels|inner|outer|proto|tests|deploy|docs)/(?:[\w.-]+/)*[a-z0-9_]+"
                   r"\.(?:c|h|cu|cuh|cc|md|py|sh|yaml|csv|cmake|proto))\b(?!\.\w)")  # NAME.c stands for any file
 SUFFIXES = (".c", ".h", ".cu", ".md", ".py", ".sh", ".log", ".yaml", ".proto")
@@ -38,6 +40,16 @@ def files(root, *patterns):
 def read(root, name):
     with open(os.path.join(root, name), encoding="utf-8", errors="replace") as f:
         return f.read()
+
+
+def code(text):
+    """(line number, line) of code blocks that are commands or settings."""
+    inside, kind = False, ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.startswith("```"):
+            inside, kind = not inside, line[3:].strip()
+        elif inside and kind in ("", "sh", "yaml"):
+            yield number, line
 
 
 def prose(text):
@@ -95,6 +107,14 @@ def keys(root):
 
 def check_page(root, name, text, known, missed):
     here = os.path.dirname(name)
+    for number, line in code(text):
+        keys_said = [m.group(1) or m.group(2) for m in ARGUMENT.finditer(line)]
+        flow = re.match(rf"({SECTIONS}): \{{(.*)\}}", line)
+        if flow:  # section: {key: value, ...}
+            keys_said += [f"{flow.group(1)}.{k}" for k in re.findall(r"(?:^|, )([a-z0-9_]+): ", flow.group(2))]
+        for key in keys_said:
+            if key not in known:
+                missed.append(f"{name}:{number}: {key} is no key of docs/configuration.md or docs/wan.md")
     for number, line in prose(text):
         if len(line) > COLUMNS and not line.startswith("|") and name not in GENERATED:
             missed.append(f"{name}:{number}: {len(line)} columns; at most {COLUMNS}")
@@ -113,6 +133,19 @@ def check_page(root, name, text, known, missed):
         for path in PATH.findall(line) if name != FOREIGN else ():
             if not glob.glob(os.path.join(root, path)) and not os.path.exists(os.path.join(root, here, path)):
                 missed.append(f"{name}:{number}: `{path}` is not there")
+
+
+def check_replaced(root, name, text, missed):
+    """What `sed` replaces in an installed example is in the example."""
+    for block in re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        for command in re.findall(r"^sed .*?/usr/share/doc/atoll/examples/[\w.-]+", block, re.DOTALL | re.MULTILINE):
+            example = "deploy/examples/" + command.rpartition("/")[2]
+            if not os.path.isfile(os.path.join(root, example)):
+                missed.append(f"{name}: {example} is not there")
+                continue
+            for pattern in re.findall(r"(?<=['; ])s/((?:[^/\\]|\\.)+)/", command):
+                if not re.search(pattern, read(root, example)):
+                    missed.append(f"{name}: {example} has no \"{pattern}\", which sed replaces")
 
 
 def check_reading(root, name, missed):
@@ -213,6 +246,7 @@ def main():
     known = keys(root)
     for d in documents:
         check_page(root, d, read(root, d), known, missed)
+        check_replaced(root, d, read(root, d), missed)
     check_reading(root, "docs/architecture.md", missed)
     markdown = {os.path.basename(f) for f in files(root, "*.md")}
     sources = files(root, "*.c", "*.h", "*.cu", "*.cuh", "*.cc", "*.proto", "*.py", "*.sh", "*CMakeLists.txt")
