@@ -29,7 +29,7 @@ grep -q "Final state" shown.out && fail "a run that has not ended has a final st
 "$atoll" status a b aggregator --format json >status.json || fail "atoll status"
 show "$repository/outer/view/page/page.html" status.json
 shows "rounds committed" "payload up" "Site a, kB by round" "Aggregator: seconds from the first contribution to the commit" "status.json"
-for words in "Every byte on the link" "Training" "In numbers" "Configuration"; do
+for words in "Bytes on the link, by layer" "Training" "In numbers" "Configuration"; do
     grep -q "^$words$" shown.out && fail "the live page shows a section of reports: $words"
 done
 

@@ -395,11 +395,13 @@ function numbers(s) {
     ['of that, aggregator unreachable', spent((x) => x.spent_s.outage / (stood(x) || 1))]].map(([name, f]) => [name, ...s.sites.map(f)]);
   table('numbers', [[''], ...s.sites.map((x) => [called(x), 1])], rows.filter((r) => r.slice(1).some(Boolean)));
 }
+// The kernel's bound, which is 16 s where no time server sets the clock.
+const clockError = (x) => !has(x) ? '' : x >= 16 ? 'unknown: no time server' : fixed(x, 3) + ' s';
 function health(s) {
   const all = [...s.aggregators, ...s.sites], columns = [['machine'], ['certificate', 1], ['disk free', 1], ['clock, to the aggregator', 1], ['clock error', 1], ['starts', 1], ['newest record', 1]];
   const rows = all.map((x) => [called(x),
     certificate(x), [bytes(x.disk_free_bytes), x.disk_free_bytes < 1e9 ? 'bad' : ''],
-    [has(x.clock_aggregator_s) ? fixed(x.clock_aggregator_s, 3) + ' s' : '', Math.abs(x.clock_aggregator_s) > 2 ? 'bad' : ''], has(x.clock_error_s) ? fixed(x.clock_error_s, 3) + ' s' : '', has(x.starts) && x.starts ? String(x.starts) : '', time(x.record_age_s) + ' ago']);
+    [has(x.clock_aggregator_s) ? fixed(x.clock_aggregator_s, 3) + ' s' : '', Math.abs(x.clock_aggregator_s) > 2 ? 'bad' : ''], clockError(x.clock_error_s), has(x.starts) && x.starts ? String(x.starts) : '', time(x.record_age_s) + ' ago']);
   const shown = s.report ? 6 : 7; // a report has no now
   table('health', columns.slice(0, shown), rows.map((r) => r.slice(0, shown)));
 }
@@ -419,7 +421,20 @@ function program(s) {
   if (!section('s-program', list.length)) return;
   table('program', [[''], ['version'], ['commit'], ['compiler'], ['device'], ['ranks', 1], ['threads', 1]], list.map((x) => [called(x), x.version, x.commit, x.compiler, x.device, digits(x.ranks), digits(x.threads)]));
   $('commands').textContent = list.map((x) => x.command).filter(Boolean).join('\n');
-  $('configuration').replaceChildren(...list.filter((x) => x.config).map((x, i) => make('details', i ? {} : {open: ''}, make('summary', {}, called(x)), make('pre', {}, x.config))));
+  const configured = list.filter((x) => x.config);
+  if (configured.length) say('changed', `What ${called(configured[0])} has that is not the default:\n${chosen(configured[0].config)}`);
+  $('configuration').replaceChildren(...configured.map((x) => make('details', {}, make('summary', {}, `All settings of ${called(x)}`), make('pre', {}, x.config))));
+}
+// The lines of a configuration that differ from the default, with their sections.
+function chosen(config) {
+  let section = '';
+  return config.split('\n').flatMap((line) => {
+    if (/^\w+:$/.test(line)) section = line;
+    if (!line.includes('  # default: ')) return [];
+    const head = section ? [section] : [];
+    section = '';
+    return [...head, line.replace(/  # default: .*/, '')];
+  }).join('\n');
 }
 // One sentence, said again only when it changes.
 function news(s) {
