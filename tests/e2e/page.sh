@@ -21,7 +21,8 @@ shows "Atoll run “e2e”" "3 directories" "site a stopped 80 / 80 5.2825" "Ini
     "Tokens per second" "site a, up 11.8" "goodput" "round 0: up 11,802 B counted, 11,802 B predicted" "round 0: outage 262.0 ms" \
     "payload 11,802 11,802 23,620 23,620" "Sum of the layers, compared with the kernel's sockets: -4.680 % up, -3.190 % down." "round 0: 0.1 s, 2 of 2 sites" \
     "Norm of the outer momentum" "Agreement:" "Gain:" "Residual ratio:" "site a 1 100.0 % 5,120 50.0 % all of its data counted" \
-    "up with TLS and framing" "time computing 10.9 %" "aggregator unreachable" "site a 0.1.0 " "atoll train --config run.yaml" "# default: atoll"
+    "up with TLS and framing" "time computing 10.9 %" "aggregator unreachable" "site a 0.1.0 " "atoll train --config run.yaml" "# default: atoll" "that is not the default:" "All settings of site a"
+grep -qx "name: e2e" shown.out || fail "the settings that are not the default"
 grep -q "Final state" shown.out && fail "a run that has not ended has a final state"
 ! sed -n '/<noscript>/,/<.noscript>/p' report.html | grep -q "site a: eval loss 5.5398 at start" && fail "the page has no text without its script"
 
