@@ -396,24 +396,14 @@ void model_close(struct model *m)
     m->live.slab = NULL;
 }
 
-float *model_gather_ranges(struct model *m, const struct dev_range *r, size_t n)
-{
-    return weights_gather(m->weights, r, n);
-}
-
-void model_scatter_ranges(struct model *m, const struct dev_range *r, size_t n, bool written)
-{
-    weights_scatter(m->weights, r, n, written);
-}
-
 float *model_gather(struct model *m, struct dev_range r)
 {
-    return weights_gather(m->weights, &r, 1) + r.offset;
+    return weights_gather(m->weights, r);
 }
 
 void model_scatter(struct model *m, struct dev_range r, bool written)
 {
-    weights_scatter(m->weights, &r, 1, written);
+    weights_scatter(m->weights, r, written);
 }
 
 void model_hold(struct model *m, const struct slab_holder *h)

@@ -49,9 +49,6 @@ void model_close(struct model *m); /* NULL is fine */
  * slab (t->elements), NULL when opened without train. */
 float *model_gather(struct model *m, struct dev_range r);
 void model_scatter(struct model *m, struct dev_range r, bool written);
-/* The same of several ranges: values[e] is element e of the table, in the ranges alone. */
-float *model_gather_ranges(struct model *m, const struct dev_range *r, size_t n);
-void model_scatter_ranges(struct model *m, const struct dev_range *r, size_t n, bool written);
 /* What of the slabs is on this rank. */
 struct weights *model_weights(struct model *m);
 /* Replaces slab_whole as the holder. Before the first pass, and before parameters are written. */

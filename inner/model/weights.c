@@ -22,6 +22,11 @@ struct room {                     /* of one unit */
     unsigned busy;                /* passes that need it now */
     bool sent;                    /* gradients: they are final */
 };
+enum { HELD_MAX = 2 };
+struct held { /* f32 parameters of a range; at NULL: none */
+    float *at;
+    struct dev_range range;
+};
 struct shared { /* a model whose parameters the ranks share out */
     struct coll *coll;
     const struct unit_map *map;
@@ -33,9 +38,8 @@ struct shared { /* a model whose parameters the ranks share out */
     unsigned *added; /* (units) micro-batches of the step whose gradients are in the shard */
     bool up;         /* weights_go */
     struct vectors vectors;
-    float *held; /* f32 parameters of the ranges that are gathered; NULL: none */
-    size_t holds;
-    enum err error; /* the first of a pass */
+    struct held held[HELD_MAX]; /* what weights_gather has handed out */
+    enum err error;             /* the first of a pass */
 };
 
 const struct unit_map *weights_units(const struct weights *w)
@@ -370,9 +374,9 @@ void weights_changed(struct weights *w)
         fail(w->shared, weights_shards_changed(w, false));
     if (w->shared || !w->params_bf16)
         return;
-    const float *params = weights_gather(w, &all, 1);
+    const float *params = weights_gather(w, all);
     round_range(w, w->params_bf16, params, all);
-    weights_scatter(w, &all, 1, false);
+    weights_scatter(w, all, false);
 }
 
 static enum err wait_unit(struct shared *x, size_t u)
@@ -393,7 +397,7 @@ enum err weights_shards_wait(struct weights *w)
     return ERR_OK;
 }
 
-/* This rank's elements of a range: of a slab that holds it whole <-> of the shard. */
+/* This rank's elements of a range, which lies at `whole` -> its shard. */
 static void copy_own(struct weights *w, float *shard, const float *whole, struct dev_range r)
 {
     const struct shared *x = w->shared;
@@ -401,7 +405,8 @@ static void copy_own(struct weights *w, float *shard, const float *whole, struct
         size_t from;
         struct dev_range own = unit_own(x->map, u, x->coll->rank, r, &from);
         if (own.count)
-            w->dev->ops->copy(w->dev, shard + own.offset, whole + from, own.count * sizeof *whole);
+            w->dev->ops->copy(w->dev, shard + own.offset, whole + (from - r.offset),
+                              own.count * sizeof *whole);
     }
 }
 
@@ -411,96 +416,137 @@ void weights_take_grads(struct weights *w)
 }
 
 /* ---- f32 parameters of a range ---- */
-/* Room for the whole slab, of which only the ranges that are gathered are touched. */
-static enum err held_open(struct weights *w, struct shared *x)
+/* The part of r that lies in unit u -> out, which is of r. */
+static enum err collect_part(struct shared *x, size_t u, struct dev_range r, float *out)
 {
-    size_t bytes = w->table->elements * sizeof *x->held;
-    if (x->holds++)
-        return ERR_OK;
-    if (!w->dev->host_memory)
-        return dev_alloc(w->dev, (void **)&x->held, bytes);
-    TRY_ALLOC(x->held = aligned_alloc(64, (bytes + 63) / 64 * 64));
-    return ERR_OK;
-}
-
-static void held_close(struct weights *w, struct shared *x)
-{
-    ASSERT(x->holds > 0);
-    if (--x->holds)
-        return;
-    if (w->dev->host_memory)
-        free(x->held);
-    else
-        dev_free(w->dev, x->held);
-    x->held = NULL;
-}
-
-static enum err collect_range(struct shared *x, struct dev_range r)
-{
-    size_t first[COLL_RANKS_MAX + 1];
+    size_t first[COLL_RANKS_MAX + 1], end = r.offset + r.count, from;
     uint64_t ticket;
     ASSERT(x->map->ranks <= COLL_RANKS_MAX);
-    for (size_t u = 0; u < x->map->count; u++) {
-        struct dev_range unit = unit_range(x->map, u), part;
-        size_t end = r.offset + r.count;
-        if (unit.offset >= end || unit.offset + unit.count <= r.offset)
-            continue;
-        for (int i = 0; i <= x->map->ranks; i++) {
-            first[i] = unit_cuts(x->map, u)[i];
-            first[i] = first[i] < r.offset ? r.offset : first[i] > end ? end : first[i];
-        }
-        part = unit_part(x->map, u, x->coll->rank);
-        size_t base = unit_base(x->map, u, x->coll->rank) + first[x->coll->rank] - part.offset;
-        const struct coll_parts p = {
-            x->held + first[0],
-            first[x->coll->rank] < first[x->coll->rank + 1] ? x->own.params + base : x->own.params,
-            DTYPE_F32, first};
-        TRY(x->coll->ops->all_gather_begin(x->coll, &p, &ticket));
-        TRY(x->coll->ops->ticket_wait(x->coll, ticket));
+    for (int i = 0; i <= x->map->ranks; i++) {
+        first[i] = unit_cuts(x->map, u)[i];
+        first[i] = first[i] < r.offset ? r.offset : first[i] > end ? end : first[i];
     }
+    struct dev_range own = unit_own(x->map, u, x->coll->rank, r, &from);
+    const struct coll_parts p = {out + (first[0] - r.offset), x->own.params + own.offset, DTYPE_F32,
+                                 first};
+    TRY(x->coll->ops->all_gather_begin(x->coll, &p, &ticket));
+    return x->coll->ops->ticket_wait(x->coll, ticket);
+}
+
+static bool overlap(struct dev_range a, struct dev_range b)
+{
+    return a.offset < b.offset + b.count && b.offset < a.offset + a.count;
+}
+
+static enum err collect_range(struct shared *x, struct dev_range r, float *out)
+{
+    for (size_t u = 0; u < x->map->count; u++)
+        if (overlap(unit_range(x->map, u), r))
+            TRY(collect_part(x, u, r, out));
     return ERR_OK;
 }
 
-static float *gather_shared(struct weights *w, const struct dev_range *r, size_t n)
+static struct held *held_of(struct shared *x, struct dev_range r)
+{
+    for (size_t i = 0; i < HELD_MAX; i++)
+        if (x->held[i].at && x->held[i].range.offset == r.offset &&
+            x->held[i].range.count == r.count)
+            return &x->held[i];
+    return NULL;
+}
+
+/* Whole f32 parameters of shared ones are those that passes read. */
+static float *gather_shared(struct weights *w, struct dev_range r)
 {
     struct shared *x = w->shared;
     if (w->params) {
         fail(x, weights_shards_wait(w));
-        return w->params;
+        return w->params + r.offset;
     }
-    fail(x, held_open(w, x));
-    for (size_t i = 0; i < n && !x->error; i++)
-        fail(x, collect_range(x, r[i]));
-    return x->held;
+    struct held *h = x->held[0].at ? &x->held[1] : &x->held[0];
+    ASSERT(!h->at);
+    fail(x, dev_alloc(w->dev, (void **)&h->at, r.count * sizeof *h->at));
+    h->range = r;
+    if (h->at)
+        fail(x, collect_range(x, r, h->at));
+    return h->at;
 }
 
-static void scatter_shared(struct weights *w, const struct dev_range *r, size_t n, bool written)
+static void scatter_shared(struct weights *w, struct dev_range r, bool written)
 {
     struct shared *x = w->shared;
-    const float *whole = w->params ? w->params : x->held;
-    for (size_t i = 0; i < n && written; i++)
-        copy_own(w, x->own.params, whole, r[i]);
-    if (!w->params)
-        held_close(w, x);
+    struct held *h = w->params ? NULL : held_of(x, r);
+    ASSERT(w->params || h);
+    if (written)
+        copy_own(w, x->own.params, w->params ? w->params + r.offset : h->at, r);
+    if (!h)
+        return;
+    fail(x, dev_sync(w->dev));
+    dev_free(w->dev, h->at);
+    *h = (struct held){.at = NULL};
 }
 
-float *weights_gather(struct weights *w, const struct dev_range *r, size_t n)
+float *weights_gather(struct weights *w, struct dev_range r)
 {
-    for (size_t i = 0; i < n; i++)
-        ASSERT(r[i].offset + r[i].count <= w->table->elements);
+    ASSERT(r.offset + r.count <= w->table->elements);
     if (w->shared)
-        return gather_shared(w, r, n);
-    for (size_t i = 0; i < n; i++)
-        w->holder.gather(w->holder.self, w->params, r[i]);
-    return w->params;
+        return gather_shared(w, r);
+    w->holder.gather(w->holder.self, w->params, r);
+    return w->params + r.offset;
 }
 
-void weights_scatter(struct weights *w, const struct dev_range *r, size_t n, bool written)
+void weights_scatter(struct weights *w, struct dev_range r, bool written)
 {
     if (w->shared)
-        scatter_shared(w, r, n, written);
-    for (size_t i = 0; !w->shared && i < n; i++)
-        w->holder.scatter(w->holder.self, w->params, r[i], written);
+        scatter_shared(w, r, written);
+    else
+        w->holder.scatter(w->holder.self, w->params, r, written);
+}
+
+enum err weights_read(struct weights *w, const struct dev_range *r, size_t n, float *out)
+{
+    if (w->params) {
+        for (size_t i = 0; i < n; i++)
+            (void)weights_gather(w, r[i]);
+        w->dev->ops->gather_ranges(w->dev, out, w->params, r, n);
+        for (size_t i = 0; i < n; i++)
+            weights_scatter(w, r[i], false);
+        return weights_error(w);
+    }
+    TRY(weights_shards_wait(w));
+    for (size_t i = 0; i < n; out += r[i++].count)
+        TRY(collect_range(w->shared, r[i], out));
+    return ERR_OK;
+}
+
+/* This rank's elements of a range; in: of the range. */
+static void mix_own(struct weights *w, struct dev_range r, const struct dev_lerp *b,
+                    const float *in)
+{
+    const struct shared *x = w->shared;
+    for (size_t u = 0; u < x->map->count; u++) {
+        size_t from;
+        struct dev_range own = unit_own(x->map, u, x->coll->rank, r, &from);
+        if (own.count)
+            w->dev->ops->lerp_ranges(w->dev, x->own.params, in + (from - r.offset),
+                                     &(struct dev_lerp){&own, 1, b->alpha, b->positive});
+    }
+}
+
+enum err weights_mix(struct weights *w, const struct dev_lerp *b, const float *in)
+{
+    if (w->params) {
+        for (size_t i = 0; i < b->n; i++)
+            (void)weights_gather(w, b->ranges[i]);
+        w->dev->ops->lerp_ranges(w->dev, w->params, in, b);
+        for (size_t i = 0; i < b->n; i++)
+            weights_scatter(w, b->ranges[i], true);
+        return weights_error(w);
+    }
+    TRY(weights_shards_wait(w));
+    for (size_t i = 0; i < b->n; in += b->ranges[i++].count)
+        mix_own(w, b->ranges[i], b, in);
+    return ERR_OK;
 }
 
 void weights_hold(struct weights *w, const struct slab_holder *h)
@@ -682,7 +728,7 @@ void weights_need(struct weights *w, struct dev_range unit)
         size_t u = unit_of(x->map, unit.offset);
         fail(x, x->stage >= 3 ? need_room(w, u) : wait_unit(x, u));
     } else if (!x && !w->borrowed) {
-        (void)weights_gather(w, &unit, 1);
+        (void)weights_gather(w, unit);
     }
 }
 
@@ -690,7 +736,7 @@ void weights_done(struct weights *w, struct dev_range unit)
 {
     struct shared *x = w->shared;
     if (!x && !w->borrowed)
-        weights_scatter(w, &unit, 1, false);
+        weights_scatter(w, unit, false);
     if (!x || x->stage < 3 || unit.count == 0)
         return;
     struct room *r = room_of(x->params, unit_of(x->map, unit.offset));

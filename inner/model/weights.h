@@ -73,10 +73,15 @@ void weights_hold(struct weights *w, const struct slab_holder *h);
 struct weights_used weights_borrow(struct weights *w, struct weights_used x);
 void weights_step(struct weights *w, uint64_t step);
 
-/* model.h: model_gather_ranges, model_scatter_ranges, model_params_changed. */
-float *weights_gather(struct weights *w, const struct dev_range *r, size_t n);
-void weights_scatter(struct weights *w, const struct dev_range *r, size_t n, bool written);
+/* model.h: model_gather, model_scatter, model_params_changed. Of parameters that are whole on no
+ * rank, weights_gather takes memory of the range; two ranges at once at most. */
+float *weights_gather(struct weights *w, struct dev_range r);
+void weights_scatter(struct weights *w, struct dev_range r, bool written);
 void weights_changed(struct weights *w);
+/* The f32 parameters of ranges of the slab -> out (device), concatenated; lerp_ranges of the
+ * ranges (kernels/dev.h). No other memory is taken. All ranks call. */
+enum err weights_read(struct weights *w, const struct dev_range *r, size_t n, float *out) MUST;
+enum err weights_mix(struct weights *w, const struct dev_lerp *b, const float *in) MUST;
 
 /* Passes call these before and after the ops of a unit. Nothing to do for borrowed parameters. */
 void weights_need(struct weights *w, struct dev_range unit);
@@ -98,7 +103,8 @@ const void *weights_matrix(const struct weights *w, ptrdiff_t at);
 
 /* Of shared ones. NULL: this rank holds all, and the rest is not to be called. */
 const struct unit_map *weights_units(const struct weights *w);
-/* Whether the whole f32 parameters are on this rank: weights_gather costs nothing. */
+/* Whether the whole f32 parameters are on this rank: weights_gather and weights_read send nothing.
+ */
 bool weights_have_whole(const struct weights *w);
 struct model_shards weights_shards(const struct weights *w);
 /* params was written; copied: copy, too. Begins to collect what passes will read. All ranks call.

@@ -6,8 +6,8 @@
 
 struct job_trainer {
     struct exchange_now now;
-    float *local; /* host slab: the local parameters while the outer ones are looked at; NULL: they
-                     are not */
+    float *local; /* host: what this rank holds of the local parameters while the outer ones are
+                     looked at; NULL: they are not */
     struct arena arena;
 };
 
@@ -21,15 +21,11 @@ static float *moment_of(const struct train *t, const struct fragment *f)
 static enum err gather(void *self, const struct fragment *f, float *out)
 {
     struct train *t = &((struct job *)self)->train;
-    const struct dev_ops *ops = t->dev->ops;
     if (f->state != FRAGMENT_PARAMETERS) {
-        ops->gather_ranges(t->dev, out, moment_of(t, f), f->ranges, f->range_count);
+        t->dev->ops->gather_ranges(t->dev, out, moment_of(t, f), f->ranges, f->range_count);
         return ERR_OK;
     }
-    const float *slab = model_gather_ranges(t->model, f->ranges, f->range_count);
-    ops->gather_ranges(t->dev, out, slab, f->ranges, f->range_count);
-    model_scatter_ranges(t->model, f->ranges, f->range_count, false);
-    return ERR_OK;
+    return weights_read(model_weights(t->model), f->ranges, f->range_count, out);
 }
 
 static enum err mix(void *self, const struct fragment *f, const float *theta,
@@ -40,9 +36,7 @@ static enum err mix(void *self, const struct fragment *f, const float *theta,
         t->dev->ops->lerp_ranges(t->dev, moment_of(t, f), theta, b);
         return ERR_OK;
     }
-    t->dev->ops->lerp_ranges(t->dev, model_gather_ranges(t->model, b->ranges, b->n), theta, b);
-    model_scatter_ranges(t->model, b->ranges, b->n, true);
-    return ERR_OK;
+    return weights_mix(model_weights(t->model), b, theta);
 }
 
 static void mixed(void *self)
@@ -68,6 +62,32 @@ static enum err initial(void *self, float *slab)
     return run_initial(((struct job *)self)->run, slab);
 }
 
+/* Of shared parameters this rank's shard; else the slab. */
+static struct dev_range held(const struct train *t)
+{
+    const struct unit_map *m = weights_units(model_weights(t->model));
+    return m ? (struct dev_range){0, unit_shard(m, t->coll->rank)} : slab_all(&t->table);
+}
+
+/* What this rank holds <-> `local`. */
+static enum err keep_local(struct train *t, float *local, bool back)
+{
+    struct weights *w = model_weights(t->model);
+    bool shared = weights_units(w) != NULL;
+    const struct dev_range r = held(t);
+    float *here = shared ? weights_shards(w).params : model_gather(t->model, r);
+    if (shared)
+        TRY(weights_shards_wait(w));
+    t->dev->ops->copy(t->dev, back ? here : local, back ? local : here, r.count * sizeof *local);
+    if (!shared)
+        model_scatter(t->model, r, back);
+    if (back && shared)
+        TRY(weights_shards_changed(w, false));
+    else if (back)
+        model_params_changed(t->model);
+    return dev_sync(t->dev);
+}
+
 enum err job_trainer_open(struct job *j, const struct exchange_options *o, bool looks)
 {
     const struct weights *w = model_weights(j->train.model);
@@ -88,7 +108,7 @@ enum err job_trainer_open(struct job *j, const struct exchange_options *o, bool 
     j->o->trainer = x;
     TRY(exchange_open(&j->o->exchange, o, &t));
     if (looks)
-        TRY_ALLOC(x->local = arena_array(&x->arena, t.elements, sizeof *x->local));
+        TRY_ALLOC(x->local = arena_array(&x->arena, held(&j->train).count, sizeof *x->local));
     return ERR_OK;
 }
 
@@ -124,18 +144,11 @@ static enum err work_on_outer(struct job *j, bool newest,
 {
     struct train *t = &j->train;
     float *local = j->o->trainer->local;
-    const struct dev_range all = slab_all(&t->table);
-    size_t bytes = all.count * sizeof *local;
     ASSERT(local);
-    t->dev->ops->copy(t->dev, local, model_gather(t->model, all), bytes);
-    model_scatter(t->model, all, false);
-    TRY(dev_sync(t->dev));
+    TRY(keep_local(t, local, false));
     TRY(exchange_put_outer(&j->o->exchange, t->step, newest));
     TRY(work(self, t));
-    t->dev->ops->copy(t->dev, model_gather(t->model, all), local, bytes);
-    model_scatter(t->model, all, true);
-    model_params_changed(t->model);
-    return dev_sync(t->dev);
+    return keep_local(t, local, true);
 }
 
 static enum err evaluate(void *self, struct train *t)

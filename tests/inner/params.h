@@ -6,7 +6,7 @@
 
 static inline float *model_params(struct model *m)
 {
-    return model_gather_ranges(m, NULL, 0);
+    return model_gather(m, (struct dev_range){0, 0});
 }
 
 #endif

@@ -9,6 +9,7 @@
  *                                             cap: a private site may charge three steps
  *                                             bytes: AdamW with shared-out state; what each step
  *                                             sends is what the map of units says
+ *                                             memory: planned and largest bytes of each rank
  *                                             record: also writes what an independent reference
  *                                             needs (below)
  *     ranks private DIR [--KEY VALUE ..]      the sum of the clipped records of a step over the
@@ -29,6 +30,7 @@
 #include "inner/coll/reduce.h"
 #include "tests/inner/coll/ranks_parts.h"
 #include "tests/inner/params.h"
+#include "inner/train/memory_left.h"
 #include "inner/train/train_parallel.h"
 #include "kernels/base/bf16.h"
 #include "kernels/base/rng.h"
@@ -351,6 +353,7 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
     static const struct train_budget cap = {NULL, cap_begin, "", cap_known, cap_dearest, cap_asked};
     struct dev *d;
     char hex[65];
+    size_t before = memory_peak();
     TRY(open_train(&t, &d, c, dir, extra, extras, a));
     t.given.stop = &stop;
     t.given.budget = !strcmp(mishap, "cap") ? &cap : NULL;
@@ -359,6 +362,12 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
     if (e && e != ERR_STOPPED && e != ERR_DIVERGED &&
         e != ERR_BUDGET) /* of this rank alone: ends the job */
         return e;
+    if (!strcmp(mishap, "memory")) {
+        printf("rank %d of %d: MiB planned %.1f peak %.1f before %.1f\n", c->rank, c->size,
+               (double)t.memory.total / (1 << 20), (double)memory_peak() / (1 << 20),
+               (double)before / (1 << 20));
+        return ERR_OK;
+    }
     float *params;
     TRY_ALLOC(params = arena_array(a, t.table.elements, sizeof *params));
     const struct dev_range all = slab_all(&t.table);

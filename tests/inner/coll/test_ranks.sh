@@ -3,7 +3,8 @@
 # What breaks if this is wrong: two ranks train another model than one, a rank waits for ever for one that stopped or diverged,
 # buckets or shared-out moments change the step, a checkpoint fits one number of ranks only.
 # Arguments: the program `ranks`, a scratch directory, whether this build has MPI (1 or 0), the launcher: mpi (default), or the
-# variables of torchrun or slurm, for ATOLL_TEST_DEVICE=cuda. ATOLL_TEST_PART=stages: the stages of train.zero_stage.
+# variables of torchrun or slurm, for ATOLL_TEST_DEVICE=cuda. ATOLL_TEST_PART=stages: the stages of train.zero_stage; memory: what
+# they take.
 # On GPUs sums run beside the backward, in another order than MPI's.
 set -eu
 ranks=$1 dir=$2 mpi=$3 launcher=${4:-mpi} device=${ATOLL_TEST_DEVICE:-cpu}
@@ -100,6 +101,28 @@ stages() { # NAME RANKS [--KEY VALUE..]
     same "${name}2" "${name}1"
     same "${name}3" "${name}1"
 }
+# Each rank's resident memory is what the plan says of it, the lead's too, while it trains, stores, and continues from a checkpoint.
+near_plan() { # FILE STAGE
+    awk -v stage="$2" '/planned/ { off = $9 - $7; bound = 0.1 * $7 + 64; n++
+        printf "stage %s, rank %d: planned %.1f MiB, peak %.1f\n", stage, $2, $7, $9
+        if (off > bound || -off > bound) { print "more than 10 % and 64 MiB apart"; bad = 1 } }
+        END { exit bad || n != 2 }' "$1" || fail "memory at stage $2"
+}
+if [ "${ATOLL_TEST_PART:-}" = memory ]; then
+    [ -z "${ATOLL_TEST_SANITIZED:-}" ] || { echo "SKIPPED: a sanitizer takes memory of its own"; exit 77; }
+    large="--train.optimizer adamw --train.micro_batch_tokens 0 --train.batch_tokens 64 --train.eval_tokens 16 --model.width 768
+        --model.mlp 3072 --model.layers 4 --train.steps 2"
+    for z in 0 1 2 3; do
+        run 2 memory$z memory $large --train.zero_stage $z
+        near_plan "$dir/memory$z.2.txt" $z
+        [ $z = 0 ] || rm -r "${dir:?}/memory$z"
+    done
+    run 2 memory0 memory $large --train.steps 3 --train.zero_stage 3
+    near_plan "$dir/memory0.2.txt" "3, continued"
+    rm -r "${dir:?}/memory0"
+    exit 0
+fi
+
 if [ "${ATOLL_TEST_PART:-}" = stages ]; then
 adamw="--train.optimizer adamw"
 run 1 stages_one whole $adamw
