@@ -157,21 +157,30 @@ enum err record_make_head(const struct record_form *f, const struct record_view 
 
 /* ---- write ---- */
 
-static struct record_view section_sum(const struct record_section *s)
+static size_t parts_bytes(const struct file_part *parts, size_t n)
 {
-    struct record_view v = {.digest = s->digest};
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += parts[i].size_bytes;
+    return bytes;
+}
+
+static void section_sum(struct record_section *s)
+{
     struct digest_stream d;
-    bool known = !digest_zero(&s->digest);
-    if (!known)
-        digest_open(&d);
-    for (size_t i = 0; i < s->part_count; i++) {
-        v.size_bytes += s->parts[i].size_bytes;
-        if (!known)
-            digest_add(&d, s->parts[i].data, s->parts[i].size_bytes);
-    }
-    if (!known)
-        v.digest = digest_close(&d);
-    return v;
+    if (!digest_zero(&s->digest))
+        return;
+    digest_open(&d);
+    for (size_t i = 0; i < s->part_count; i++)
+        digest_add(&d, s->parts[i].data, s->parts[i].size_bytes);
+    s->digest = digest_close(&d);
+}
+
+void record_sum(struct record_section *sections, size_t count, int threads)
+{
+#pragma omp parallel for num_threads(threads) schedule(dynamic) if (count > 2)
+    for (size_t i = 0; i < count; i++)
+        section_sum(&sections[i]);
 }
 
 enum err record_make(const struct record_form *f, struct record_section *sections, size_t count,
@@ -180,8 +189,10 @@ enum err record_make(const struct record_form *f, struct record_section *section
     struct record_view *views;
     size_t n = 1;
     TRY_ALLOC(views = arena_array(a, count + 1, sizeof *views));
+    record_sum(sections, count, 1);
     for (size_t i = 0; i < count; i++) {
-        views[i] = section_sum(&sections[i]);
+        views[i].size_bytes = parts_bytes(sections[i].parts, sections[i].part_count);
+        views[i].digest = sections[i].digest;
         n += sections[i].part_count;
     }
     TRY_ALLOC(*parts = arena_array(a, n, sizeof **parts));
@@ -229,7 +240,7 @@ static enum err head_check(const struct record_form *f, const char *path, const 
         return damaged(path);
     if (version != RECORD_FORMAT)
         return of_version(path, version);
-    bool ours = strncmp(kind, f->kind, KIND_BYTES) == 0 && *sections <= RECORD_SECTIONS_MAX;
+    bool ours = strncmp(kind, f->kind, KIND_BYTES) == 0 && *sections <= *bytes / SECTION_BYTES;
     return ours ? ERR_OK : damaged(path);
 }
 
@@ -294,20 +305,42 @@ bool record_intact(const struct record *r, size_t section)
     return digest_equal(&d, &v->digest);
 }
 
+bool record_intact_all(const struct record *r, size_t first, size_t count, int threads)
+{
+    bool damaged = first > r->section_count || count > r->section_count - first;
+    size_t n = damaged ? 0 : count;
+#pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(|| : damaged) if (n > 2)
+    for (size_t i = 0; i < n; i++)
+        damaged = damaged || !record_intact(r, first + i);
+    return !damaged;
+}
+
+static void section_copy(const struct record_section *to, const uint8_t *from)
+{
+    for (size_t i = 0; i < to->part_count; from += to->parts[i++].size_bytes)
+        if (to->parts[i].size_bytes)
+            memcpy((void *)(uintptr_t)to->parts[i].data, from, to->parts[i].size_bytes);
+}
+
+bool record_take_all(const struct record *r, size_t first, const struct record_section *to,
+                     size_t count, int threads)
+{
+    if (!record_intact_all(r, first, count, threads))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (r->sections[first + i].size_bytes != parts_bytes(to[i].parts, to[i].part_count))
+            return false;
+#pragma omp parallel for num_threads(threads) schedule(static) if (count > 2)
+    for (size_t i = 0; i < count; i++)
+        section_copy(&to[i], r->sections[first + i].data);
+    return true;
+}
+
 bool record_take(const struct record *r, size_t section, const struct file_part *to,
                  size_t part_count)
 {
-    size_t bytes = 0;
-    for (size_t i = 0; i < part_count; i++)
-        bytes += to[i].size_bytes;
-    if (section >= r->section_count || bytes != r->sections[section].size_bytes ||
-        !record_intact(r, section))
-        return false;
-    const uint8_t *from = r->sections[section].data;
-    for (size_t i = 0; i < part_count; from += to[i++].size_bytes)
-        if (to[i].size_bytes)
-            memcpy((void *)(uintptr_t)to[i].data, from, to[i].size_bytes);
-    return true;
+    const struct record_section one = {.parts = to, .part_count = part_count};
+    return record_take_all(r, section, &one, 1, 1);
 }
 
 /* ---- in pieces, of any kind ---- */
@@ -376,7 +409,7 @@ bool record_head_sections(const uint8_t *head, size_t head_bytes, uint64_t size_
         return false;
     if (version != RECORD_FORMAT)
         return true;
-    if (sections > RECORD_SECTIONS_MAX)
+    if (sections > bytes / SECTION_BYTES)
         return false;
     r->sections = arena_array(a, (size_t)sections + 1, sizeof *r->sections);
     r->section_count = r->sections ? sections : 0;

@@ -21,7 +21,7 @@
 #include "kernels/base/file.h"
 
 /* Version 1: the separate file formats before this one. */
-enum { RECORD_FORMAT = 2, RECORD_SECTIONS_MAX = 4096, RECORD_HEAD_MAX = 2 << 20 };
+enum { RECORD_FORMAT = 2, RECORD_SECTIONS_MAX = 1 << 20, RECORD_HEAD_MAX = 64 << 20 };
 
 struct record_cursor; /* opaque: one pass over the fields, writing or reading */
 typedef void record_visit(struct record_cursor *c, void *self);
@@ -63,6 +63,9 @@ struct record {
  */
 enum err record_make(const struct record_form *f, struct record_section *sections, size_t count,
                      struct file_part **parts, size_t *part_count, struct arena *a) MUST;
+/* The digests that are not known yet, on up to `threads` threads. record_make does the same on one.
+ */
+void record_sum(struct record_section *sections, size_t count, int threads);
 /* Reads fields into f->self and sections into r, without checking the sections' digests. path: for
  * messages. ERR_CORRUPT: not intact; ERR_MISMATCH: another version; ERR_MEMORY. */
 enum err record_open(struct record *r, const struct record_form *f, const char *path,
@@ -78,6 +81,8 @@ enum err record_make_head(const struct record_form *f, const struct record_view 
                           size_t count, struct arena *a, struct file_part *head) MUST;
 /* True: the section exists and matches its digest. */
 bool record_intact(const struct record *r, size_t section) MUST;
+/* Of `count` sections from `first` on, on up to `threads` threads. */
+bool record_intact_all(const struct record *r, size_t first, size_t count, int threads) MUST;
 /* For a reader that takes a file in pieces and does not know its kind. Bytes of the head, from the
  * first RECORD_START bytes of a file of `size_bytes`; 0: damaged. */
 enum { RECORD_START = 32 };
@@ -90,5 +95,9 @@ bool record_head_sections(const uint8_t *head, size_t head_bytes, uint64_t size_
  * copied. */
 bool record_take(const struct record *r, size_t section, const struct file_part *to,
                  size_t part_count) MUST;
+/* `count` sections from `first` on, each into the parts of one of `to`, on up to `threads` threads.
+ */
+bool record_take_all(const struct record *r, size_t first, const struct record_section *to,
+                     size_t count, int threads) MUST;
 
 #endif

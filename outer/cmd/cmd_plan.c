@@ -106,7 +106,8 @@ static enum err print_memory(struct plan_cmd *c, const struct plan_option *o)
 static enum err print_archive(struct plan_cmd *c, const struct plan_option *o)
 {
     const struct run *run = c->p;
-    const struct sync_config_replica aggregator = {.sites = c->task.sites};
+    const struct sync_config_replica aggregator = {.sites = c->task.sites,
+                                                   .digest = run->sync.digest};
     struct fragments f;
     char round[2][32], whole[2][32];
     uint64_t every = (uint64_t)run->o.run_archive_states;

@@ -13,6 +13,7 @@
 #include "outer/diloco/weights.h"
 #include "outer/protocol/round.h"
 #include "outer/protocol/site_name.h"
+#include "outer/store/state_digest.h"
 
 enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
 enum { KEYS_EVALS_MAX = 16 };  /* entries of eval.tasks, eval.probes: at most */
@@ -65,7 +66,8 @@ enum { KEYS_EVALS_MAX = 16 };  /* entries of eval.tasks, eval.probes: at most */
     X(outer_full_precision, OUTER_FULL_PRECISION)                                                  \
     X(outer_opt_kind, OUTER_OPT_LIST)                                                              \
     X(anneal_kind, ANNEAL_LIST)                                                                    \
-    X(merge_kind, MERGE_LIST) X(weights_kind, WEIGHTS_LIST) X(log_level, LOG_LEVEL)
+    X(merge_kind, MERGE_LIST)                                                                      \
+    X(weights_kind, WEIGHTS_LIST) X(state_digest, STATE_DIGEST_LIST) X(log_level, LOG_LEVEL)
 CHOICES_OUTER(CONFIG_ENUM)
 CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
 
@@ -276,6 +278,12 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "same. auto: on the GPU, which takes 16 to 28 bytes per parameter of the largest "   \
               "fragment and 4 for each further fragment in flight (--dry-run prints it). cpu: on " \
               "the host.")                                                                         \
+    X(outer, state_digest, CHOICE_OF(state_digest, state_digest), .fallback = "whole",             \
+      .pinned = true, .later = true,                                                               \
+      .help =                                                                                      \
+          "How the outer state of a fragment is hashed. whole: on one core. leaves: in pieces "    \
+          "of 65536 values, on all threads of the outer device; for models of 100 million "        \
+          "parameters and more. All sites need a version that has the setting.")                   \
     X(outer, history_rounds, INT, .fallback = "8", .min = 1, .max = 1e6, .unit = "rounds",         \
       .pinned = true,                                                                              \
       .help = "Committed rounds that are kept for sites that were away. A site that needs more "   \

@@ -349,6 +349,7 @@ struct outer_state_options run_outer_state(const struct run *r, bool site)
                                                 .sites = (unsigned)r->o.outer_sites.count,
                                                 .error_feedback_decay =
                                                     (float)r->o.outer_error_feedback_decay,
+                                                .digest = r->sync.digest,
                                                 .keep = (uint64_t)r->o.outer_history_rounds,
                                                 .stages = {.settings = &r->s, .table = &r->table}};
     struct outer_state_options o =

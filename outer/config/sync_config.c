@@ -99,6 +99,7 @@ enum err sync_config_make(struct sync_config *x, const struct settings *s,
     TRY(plan_make(&plan, s, o, perm));
     TRY(fragment_make(&x->fragments, t, &plan, perm));
     x->schedule = schedule_of(s, o, &plan);
+    x->digest = o->outer_state_digest;
     TRY(stages_schedule(&x->schedule, s, t, perm));
     TRY(sync_config_optimizer(&x->outer, o));
     return anneal_check(&x->outer.anneal, &x->schedule);
@@ -125,6 +126,7 @@ struct outer_state_options sync_config_state(const struct fragments *f, const st
         .fragments = f,
         .schedule = *s,
         .outer = *outer,
+        .digest = r->digest,
         .residuals = r->site,
         .discards = r->site && schedule_discards(s, r->error_feedback_decay),
         .stages = {r->stages.settings, r->stages.table, s->draw.share > 0 ? f->f[0].elements : 0},

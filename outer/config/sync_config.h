@@ -16,6 +16,7 @@ struct sync_config {
     struct fragments fragments;
     struct schedule schedule;
     struct outer_opt outer; /* of the parameters */
+    enum state_digest digest;
 };
 
 /* The outer optimizer of these settings; outer.lr = 0: the rate of the table (tuning.h). */
@@ -35,6 +36,7 @@ struct sync_config_replica { /* a holder of the outer state */
     bool site;               /* false: the aggregator, or a reader of its directory */
     unsigned sites;          /* of the run */
     float error_feedback_decay;
+    enum state_digest digest;
     uint64_t keep; /* rounds kept per fragment */
     struct stages_options stages;
 };

@@ -136,7 +136,8 @@ enum err plan_settings_memory(struct run *r, const struct plan_option *o, unsign
     const struct sync_config_replica site = {.site = true,
                                              .sites = sites,
                                              .error_feedback_decay =
-                                                 (float)r->o.outer_error_feedback_decay};
+                                                 (float)r->o.outer_error_feedback_decay,
+                                             .digest = r->sync.digest};
     struct fragments f;
     TRY(sync_config_cut(&f, &r->s, &r->o, &r->table, o->schedule.fragments, &r->perm));
     struct outer_state_options m = sync_config_state(&f, &o->schedule, &r->sync.outer, &site);

@@ -213,8 +213,11 @@ static enum err open_all(struct bench *p)
 {
     const struct round_bench *r = p->r;
     const struct sync_config *x = r->exchange;
-    const struct sync_config_replica aggregator = {.sites = p->sites, .keep = OUTER_STATES_MIN},
+    const struct sync_config_replica aggregator = {.sites = p->sites,
+                                                   .digest = x->digest,
+                                                   .keep = OUTER_STATES_MIN},
                                      site = {.site = true,
+                                             .digest = x->digest,
                                              .error_feedback_decay = r->error_feedback_decay,
                                              .keep = OUTER_STATES_MIN};
     struct outer_state_options ao_state = sync_config_state(&x->fragments, &p->schedule, &x->outer,

@@ -84,6 +84,7 @@ static struct outer_state_options outer_state_settings(const struct simulate_run
     const struct sync_config_replica r = {.site = site,
                                           .sites = s->o->site_count,
                                           .error_feedback_decay = (float)s->o->error_feedback_decay,
+                                          .digest = s->o->exchange->digest,
                                           .keep = OUTER_STATES_MIN};
     struct outer_state_options o =
         sync_config_state(&s->fragments, &s->schedule, &s->o->exchange->outer, &r);

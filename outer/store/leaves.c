@@ -22,18 +22,25 @@ const void *leaves_bytes(const struct outer_state_fragment *s, enum leaves_array
     return arrays[array];
 }
 
-/* Of one array: the tensors with the gaps after them, or all values as one. out NULL: counted. */
-static size_t array_leaves(const struct fragment *f, enum leaves_array array, struct leaf *out)
+/* From `at` to `end`, in pieces of at most `most`. out NULL: counted. */
+static size_t range_leaves(enum leaves_array array, size_t at, size_t end, size_t most,
+                           struct leaf *out)
 {
-    const struct tensor_range whole = {.count = f->elements};
-    const struct tensor_range *ranges = f->view.count ? f->view.ranges : &whole;
-    size_t tensors = f->view.count ? f->view.count : 1, n = 0;
+    size_t n = 0;
+    for (; at < end; at += most, n++)
+        if (out)
+            out[n] = (struct leaf){array, at, end - at < most ? end - at : most};
+    return n;
+}
+
+/* Of one array: the tensors with the gaps after them. */
+static size_t tensor_leaves(const struct fragment *f, enum leaves_array array, struct leaf *out)
+{
+    const struct tensor_range *ranges = f->view.ranges;
+    size_t tensors = f->view.count, n = 0;
     for (size_t i = 0; i < tensors; i++) {
         size_t end = i + 1 < tensors ? ranges[i + 1].first : f->elements;
-        for (size_t at = ranges[i].first; at < end; at += LEAVES_ELEMENTS, n++)
-            if (out)
-                out[n] = (struct leaf){
-                    array, at, end - at < LEAVES_ELEMENTS ? end - at : (size_t)LEAVES_ELEMENTS};
+        n += range_leaves(array, ranges[i].first, end, STATE_LEAF, out ? out + n : NULL);
     }
     return n;
 }
@@ -41,13 +48,17 @@ static size_t array_leaves(const struct fragment *f, enum leaves_array array, st
 static size_t leaves_make(const struct outer_state *m, unsigned fragment, struct leaf *out)
 {
     const struct fragment *f = &m->fragments->f[fragment];
-    size_t n = 0, before, each;
-    for (unsigned a = 0; a < LEAVES_CODES; a++)
-        if (leaves_bytes(&m->state[fragment], (enum leaves_array)a, f->elements, &before, &each))
-            n += array_leaves(f, (enum leaves_array)a, out ? out + n : NULL);
-    if (out)
-        out[n] = (struct leaf){LEAVES_CODES, 0, f->elements / DEV_BLOCK};
-    return n + 1;
+    bool digest = m->o.digest == STATE_DIGEST_LEAVES, tensors = f->view.count && !digest;
+    size_t n = 0, before, each, codes = f->elements / DEV_BLOCK;
+    for (unsigned i = 0; i < LEAVES_CODES; i++) {
+        enum leaves_array a = (enum leaves_array)i;
+        struct leaf *to = out ? out + n : NULL;
+        if (leaves_bytes(&m->state[fragment], a, f->elements, &before, &each))
+            n +=
+                tensors ? tensor_leaves(f, a, to) : range_leaves(a, 0, f->elements, STATE_LEAF, to);
+    }
+    return n + range_leaves(LEAVES_CODES, 0, codes, digest ? STATE_LEAF / DEV_BLOCK : codes,
+                            out ? out + n : NULL);
 }
 
 size_t leaves_count(const struct outer_state *m, unsigned fragment)
@@ -68,9 +79,10 @@ enum err leaves_digests(const struct outer_state *m, unsigned fragment,
     struct leaf *list;
     TRY_ALLOC(list = arena_array(scratch, n, sizeof *list));
     leaves_list(m, fragment, list);
+    size_t elements = m->fragments->f[fragment].elements;
+#pragma omp parallel for num_threads(m->dev->threads) schedule(dynamic) private(before, each)
     for (size_t i = 0; i < n; i++) {
-        const uint8_t *bytes =
-            leaves_bytes(s, list[i].array, m->fragments->f[fragment].elements, &before, &each);
+        const uint8_t *bytes = leaves_bytes(s, list[i].array, elements, &before, &each);
         digests[i] = digest_of(bytes + list[i].first * each, list[i].count * each);
     }
     return ERR_OK;

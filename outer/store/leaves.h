@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LEAVES_H
 #define LEAVES_H
-/* Digests of the pieces of a fragment's state: the leaves by which a difference gets a place. A
- * leaf is at most LEAVES_ELEMENTS values of one array (theta, a slab of the outer optimizer) of one
- * tensor, or all block codes. A fragment without whole tensors (outer.partition random) is cut as
- * one. The state digest of the manifest stays what decides; leaves only say where. Pure.
+/* Digests of the pieces of a fragment's state: the leaves by which a difference gets a place. With
+ * outer.state_digest leaves these are the leaves of the state digest (state_digest.h). Else a leaf
+ * is at most STATE_LEAF values of one array (theta, a slab of the outer optimizer) of one tensor,
+ * or all block codes; a fragment without whole tensors (outer.partition random) is cut as one. The
+ * state digest of the manifest stays what decides; leaves only say where. Pure.
  */
 #include "outer/store/outer_state.h"
 
-enum { LEAVES_ELEMENTS = 1 << 16 };
 enum leaves_array {
     LEAVES_THETA,
     LEAVES_SLAB,

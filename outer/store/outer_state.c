@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The outer state in memory: its arrays, parts and digests, the schedule under amendments. */
+/* The outer state in memory: its arrays and parts, the schedule under amendments. */
 #include "outer/store/outer_state_own.h"
 #include <string.h>
 
@@ -25,6 +25,17 @@ static size_t state_bytes(const struct outer_state_options *o, const struct oute
     return elements * each + elements / DEV_BLOCK;
 }
 
+static size_t leaf_count(const struct outer_state_options *o, const struct outer_opt *outer,
+                         size_t elements)
+{
+    return state_leaves(o->digest, elements, 2 + outer_opt_slabs(outer));
+}
+
+size_t outer_state_leaves(const struct outer_state_options *o, unsigned fragment)
+{
+    return leaf_count(o, outer_state_configured(o, fragment), o->fragments->f[fragment].elements);
+}
+
 void outer_state_aggregates(struct outer_state_options *o, unsigned sites)
 {
     o->compresses_downlink = schedule_compresses_any(&o->schedule, sites);
@@ -42,10 +53,11 @@ static size_t codec_state_bytes(const struct outer_state_options *o, unsigned fr
 struct outer_memory outer_state_memory(const struct outer_state_options *o, bool here)
 {
     size_t most = fragment_largest(o->fragments);
-    struct outer_memory m = {.host = state_bytes(o, &o->outer, most)};
+    struct outer_memory m = {.host = state_bytes(o, &o->outer, most) +
+                                     leaf_count(o, &o->outer, most) * sizeof(struct digest)};
     for (unsigned p = 0; p < o->fragments->count; p++)
         m.host += state_bytes(o, outer_state_configured(o, p), o->fragments->f[p].elements) +
-                  codec_state_bytes(o, p);
+                  outer_state_leaves(o, p) * sizeof(struct digest) + codec_state_bytes(o, p);
     if (here) /* the mean */
         m.host += most * sizeof(float);
     else
@@ -68,6 +80,8 @@ enum err outer_state_arrays_alloc(struct outer_state_fragment *s,
         TRY_ALLOC(s->residual = arena_array(perm, elements, sizeof *s->residual));
     if (o->discards)
         TRY_ALLOC(s->discarded = arena_array(perm, elements, sizeof *s->discarded));
+    if (o->digest == STATE_DIGEST_LEAVES)
+        TRY_ALLOC(s->leaf = arena_array(perm, leaf_count(o, outer, elements), sizeof *s->leaf));
     return ERR_OK;
 }
 
@@ -123,7 +137,7 @@ struct outer_state_fragment *outer_state_next(struct outer_state *m, unsigned fr
     return &m->next;
 }
 
-/* ---- the state's parts, and digests ---- */
+/* ---- the state's parts ---- */
 
 size_t outer_state_shared_parts(const struct outer_state_fragment *s, size_t elements,
                                 struct file_part out[SHARED_MAX])
@@ -167,33 +181,56 @@ void outer_state_parts_fill(const struct file_part *to, size_t n, const uint8_t 
     }
 }
 
-static void parts_add(struct digest_stream *s, const struct file_part *parts, size_t n)
+/* ---- digests ---- */
+
+struct state_cut outer_state_cut(const struct outer_state *m, unsigned fragment)
 {
-    for (size_t i = 0; i < n; i++)
-        digest_add(s, parts[i].data, parts[i].size_bytes);
+    return (struct state_cut){m->o.digest, outer_state_elements(m, fragment), m->dev->threads};
 }
 
-struct digest outer_state_shared_digest(const struct outer_state_fragment *s, size_t elements)
+static struct digest shared_sum(const struct outer_state *m, unsigned fragment,
+                                const struct outer_state_fragment *s, struct digest *leaf)
 {
     struct digest_stream d;
     struct file_part parts[SHARED_MAX];
+    struct state_cut cut = outer_state_cut(m, fragment);
     digest_open(&d);
-    parts_add(&d, parts, outer_state_shared_parts(s, elements, parts));
+    state_digest_add(&d, &cut, parts, outer_state_shared_parts(s, cut.elements, parts), leaf);
     return digest_close(&d);
 }
 
+void outer_state_sum(const struct outer_state *m, unsigned fragment, struct outer_state_fragment *s)
+{
+    s->digest = shared_sum(m, fragment, s, s->leaf);
+}
+
+bool outer_state_unchanged(const struct outer_state *m, unsigned fragment,
+                           const struct outer_state_fragment *s)
+{
+    struct digest d = shared_sum(m, fragment, s, NULL);
+    return digest_equal(&d, &s->digest);
+}
+
+/* Of the whole: of all bytes. Of leaves: of the states' digests. */
 struct digest outer_state_digest(const struct outer_state *m, bool residual)
 {
-    struct digest_stream s;
-    digest_open(&s);
+    struct digest_stream d;
+    digest_open(&d);
     for (unsigned p = 0; p < m->fragments->count; p++) {
+        const struct outer_state_fragment *s = &m->state[p];
+        struct state_cut cut = outer_state_cut(m, p);
         struct file_part parts[PARTS_MAX];
-        size_t n = outer_state_elements(m, p), k = outer_state_shared_parts(&m->state[p], n, parts);
+        if (cut.rule == STATE_DIGEST_LEAVES) {
+            struct digest sum = shared_sum(m, p, s, NULL);
+            digest_add(&d, &sum, sizeof sum);
+        } else {
+            state_digest_add(&d, &cut, parts, outer_state_shared_parts(s, cut.elements, parts),
+                             NULL);
+        }
         if (residual)
-            k += outer_state_own_parts(&m->state[p], n, parts + k);
-        parts_add(&s, parts, k);
+            state_digest_add(&d, &cut, parts, outer_state_own_parts(s, cut.elements, parts), NULL);
     }
-    return digest_close(&s);
+    return digest_close(&d);
 }
 
 /* ---- the initial state ---- */
@@ -213,7 +250,7 @@ enum err outer_state_place(struct outer_state *m, const float *initial_slab)
         TRY(dev_sync(m->dev));
         s->manifest = (struct digest){0};
         s->squares = SQUARES_UNKNOWN;
-        s->digest = outer_state_shared_digest(s, f->elements);
+        outer_state_sum(m, p, s);
     }
     return ERR_OK;
 }

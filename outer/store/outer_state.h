@@ -26,6 +26,7 @@
 #include "outer/diloco/schedule.h"
 #include "outer/diloco/stages.h"
 #include "outer/diloco/staging.h"
+#include "outer/store/state_digest.h"
 #include "outer/store/store.h"
 
 /* States of a fragment that are always kept: the present one, and the one it came from (one round
@@ -36,7 +37,8 @@ struct outer_state_fragment { /* arrays: host memory of the arena given to outer
     uint64_t round;         /* rounds committed; state `round` is the result of round `round` - 1 */
     struct digest manifest; /* of round `round` - 1; zero at round 0 */
     uint8_t residual_ratio; /* the manifest's, protocol 3.8: log2 of a ratio of squares, + 128 */
-    struct digest digest;   /* SHA-256 of theta, slabs, codes: the state digest */
+    struct digest digest;   /* of theta, slabs, codes: the state digest (state_digest.h) */
+    struct digest *leaf;    /* [leaves] of the same, in the order of the digest; NULL: whole */
     double squares;         /* sum of the squares of theta; below 0: not known (outer_state_rms) */
     float *theta;           /* [elements] outer parameters */
     float *slab[OUTER_SLABS]; /* [elements] each, as outer_opt_row names them; NULL: the optimizer
@@ -52,6 +54,7 @@ struct outer_state_options {
     const struct fragments *fragments; /* borrowed, as long as the outer state */
     struct schedule schedule;
     struct outer_opt outer;
+    enum state_digest digest;
     bool residuals;           /* a site */
     bool compresses_downlink; /* the aggregator, where it may compress the downlink: a residual of
                                  its own */
@@ -94,6 +97,8 @@ struct outer_state {
 
 /* The options of an aggregator of `sites` sites: what downlink compression needs. */
 void outer_state_aggregates(struct outer_state_options *o, unsigned sites);
+/* Leaves of the state digest of a fragment; 0: it is of the whole. */
+size_t outer_state_leaves(const struct outer_state_options *o, unsigned fragment);
 /* Bytes that outer_state_open takes. here: the device works in the host's memory. */
 struct outer_memory outer_state_memory(const struct outer_state_options *o, bool here);
 /* All state is in perm's memory, on any device; dev_arena() makes copies of it fast. */
@@ -210,6 +215,7 @@ struct outer_state_file {
     bool intact;                    /* they match it */
     const uint8_t *shared;          /* theta, slabs, codes */
     size_t shared_bytes;
+    const struct record_view *leaf; /* [leaves] their sections */
     const uint8_t *own; /* residual, discarded; NULL: it has none, or not this replica's */
     bool own_intact;    /* the parts after the shared ones match their digest */
     uint8_t residual_ratio;
@@ -274,7 +280,7 @@ enum err outer_state_repair_current(struct outer_state *m, unsigned fragment) MU
 enum err outer_state_manifest_digest(struct outer_state *m, unsigned fragment, uint64_t round,
                                      struct digest *out) MUST;
 /* Bytes of a snapshot for a site that joins: theta, slabs, codes. The configuration
- * implies the size; the digest of the bytes is the state digest. */
+ * implies the size. */
 size_t outer_state_snapshot_bytes(const struct outer_state *m, unsigned fragment);
 /* The same of a replica that is not open. */
 size_t outer_state_shared_bytes(const struct outer_state_options *o, unsigned fragment);

@@ -58,17 +58,51 @@ enum err outer_state_damaged(const struct outer_state *m, const char *path)
                        : "stop, keep files, see which site is ahead before restoring; see runbook");
 }
 
-static enum err state_write_to(struct env *w, const char *path,
-                               const struct outer_state_fragment *s, unsigned fragment,
-                               size_t elements)
+struct sections { /* of a state file: those of the shared parts, then those of the replica's own */
+    struct record_section *shared, *own;
+    size_t shared_count, own_count;
+};
+
+static enum err sections_of(struct sections *x, const struct outer_state *m, unsigned fragment,
+                            const struct outer_state_fragment *s, struct arena *a)
 {
-    struct file_part shared[SHARED_MAX], own[OWN_MAX];
-    struct state_head head = head_of(s, fragment, elements);
+    struct file_part parts[PARTS_MAX];
+    struct state_cut cut = outer_state_cut(m, fragment);
+    size_t n = outer_state_shared_parts(s, cut.elements, parts);
+    TRY(state_sections(&x->shared, &x->shared_count, &cut, parts, n, &s->digest, s->leaf, a));
+    n = outer_state_own_parts(s, cut.elements, parts);
+    return state_sections(&x->own, &x->own_count, &cut, parts, n, NULL, NULL, a);
+}
+
+/* All in one list. */
+static enum err sections_join(const struct sections *x, struct record_section **list, size_t *count,
+                              struct arena *a)
+{
+    *count = x->shared_count + x->own_count;
+    TRY_ALLOC(*list = arena_array(a, *count, sizeof **list));
+    memcpy(*list, x->shared, x->shared_count * sizeof **list);
+    memcpy(*list + x->shared_count, x->own, x->own_count * sizeof **list);
+    return ERR_OK;
+}
+
+static enum err state_write_to(const struct outer_state *m, struct env *w, const char *path,
+                               const struct outer_state_fragment *s, unsigned fragment)
+{
+    struct arena scratch = arena_make(0);
+    struct state_head head = head_of(s, fragment, outer_state_elements(m, fragment));
     struct record_form form = {"state", state_fields, &head};
-    struct record_section sections[] = {
-        {shared, outer_state_shared_parts(s, elements, shared), s->digest},
-        {.parts = own, .part_count = outer_state_own_parts(s, elements, own)}};
-    return store_write(w, path, &form, sections, 2);
+    struct sections x;
+    struct record_section *list;
+    size_t count;
+    enum err e = sections_of(&x, m, fragment, s, &scratch);
+    if (e == ERR_OK)
+        e = sections_join(&x, &list, &count, &scratch);
+    if (e == ERR_OK) {
+        record_sum(list, count, m->dev->threads);
+        e = store_write(w, path, &form, list, count);
+    }
+    arena_free(&scratch);
+    return e;
 }
 
 enum err outer_state_write(struct outer_state *m, unsigned fragment,
@@ -76,7 +110,7 @@ enum err outer_state_write(struct outer_state *m, unsigned fragment,
 {
     char path[PATH_BYTES];
     outer_state_path(path, fragment, s->round, "state");
-    return state_write_to(m->env, path, s, fragment, outer_state_elements(m, fragment));
+    return state_write_to(m, m->env, path, s, fragment);
 }
 
 enum err outer_state_keep(struct outer_state *m, unsigned fragment, struct env *w, const char *path)
@@ -84,7 +118,7 @@ enum err outer_state_keep(struct outer_state *m, unsigned fragment, struct env *
     struct outer_state_fragment shared = m->state[fragment];
     if (m->o.residuals) /* a site's own residual is of no use to a replay */
         shared.residual = NULL, shared.discarded = NULL;
-    return state_write_to(w, path, &shared, fragment, outer_state_elements(m, fragment));
+    return state_write_to(m, w, path, &shared, fragment);
 }
 
 /* The setting that differed when an intact state file was made; NULL: none. */
@@ -99,26 +133,50 @@ static const char *made_with(const struct state_head *made, const struct state_h
                : NULL;
 }
 
+/* Do the file's sections from `first` on have the sizes of these? */
+static bool sizes_fit(const struct record *r, size_t first, const struct record_section *list,
+                      size_t count)
+{
+    bool fit = first <= r->section_count && count <= r->section_count - first;
+    for (size_t i = 0; fit && i < count; i++)
+        fit = r->sections[first + i].size_bytes ==
+              outer_state_parts_bytes(list[i].parts, list[i].part_count);
+    return fit;
+}
+
+static bool sections_fit(const struct record *r, const struct sections *x)
+{
+    return r->section_count == x->shared_count + x->own_count &&
+           sizes_fit(r, 0, x->shared, x->shared_count) &&
+           sizes_fit(r, x->shared_count, x->own, x->own_count);
+}
+
 /* Fills the parts of s. */
 static enum err state_take(struct outer_state *m, const char *path, const struct state_head *head,
-                           const struct record *r, struct outer_state_fragment *s)
+                           const struct record *r, struct outer_state_fragment *s, struct arena *a)
 {
-    struct file_part shared[SHARED_MAX], own[OWN_MAX];
+    struct sections x;
     struct state_head ours = head_of(s, head->fragment, outer_state_elements(m, head->fragment));
     const char *other = made_with(head, &ours);
+    TRY(sections_of(&x, m, head->fragment, s, a));
+    if (!other && !sections_fit(r, &x))
+        other = "another outer.state_digest";
     if (other)
         return err_set(ERR_MISMATCH,
                        "%s/%s: made with %s (its parts are others); use the settings it was made "
                        "with, or another directory",
                        m->env->root, path, other);
-    if (!record_take(r, 0, shared, outer_state_shared_parts(s, head->elements, shared)) ||
-        !record_take(r, 1, own, outer_state_own_parts(s, head->elements, own)))
+    int threads = m->dev->threads;
+    if (!record_take_all(r, 0, x.shared, x.shared_count, threads) ||
+        !record_take_all(r, x.shared_count, x.own, x.own_count, threads))
         return outer_state_damaged(m, path);
     s->round = head->round;
     s->squares = SQUARES_UNKNOWN;
     s->residual_ratio = head->residual_ratio;
     s->manifest = head->manifest;
-    s->digest = r->sections[0].digest;
+    s->digest = state_digest_said(m->o.digest, r->sections, x.shared_count);
+    for (size_t i = 0; s->leaf && i < x.shared_count; i++)
+        s->leaf[i] = r->sections[i].digest;
     return ERR_OK;
 }
 
@@ -146,7 +204,7 @@ enum err outer_state_read(struct outer_state *m, unsigned fragment, uint64_t rou
     if (e == ERR_CORRUPT || (e == ERR_OK && (head.fragment != fragment || head.round != round)))
         e = outer_state_damaged(m, path);
     if (e == ERR_OK)
-        e = state_take(m, path, &head, &r, s);
+        e = state_take(m, path, &head, &r, s, &scratch);
     arena_free(&scratch);
     return e;
 }
@@ -154,16 +212,18 @@ enum err outer_state_read(struct outer_state *m, unsigned fragment, uint64_t rou
 enum err outer_state_own_read(struct outer_state *m, unsigned fragment, uint64_t round)
 {
     char path[PATH_BYTES];
-    struct file_part own[OWN_MAX];
     struct arena scratch = arena_make(0);
     struct state_head head = {0};
+    struct sections x;
     struct record r;
-    size_t n = outer_state_own_parts(&m->next, outer_state_elements(m, fragment), own);
-    if (!n)
+    if (!m->next.residual)
         return ERR_OK;
     outer_state_path(path, fragment, round, "state");
     enum err e = state_record(m, fragment, path, &head, &r, &scratch);
-    if (e == ERR_OK && (head.round != round || !record_take(&r, 1, own, n)))
+    if (e == ERR_OK)
+        e = sections_of(&x, m, fragment, &m->next, &scratch);
+    if (e == ERR_OK && (head.round != round ||
+                        !record_take_all(&r, x.shared_count, x.own, x.own_count, m->dev->threads)))
         e = err_set(ERR_CORRUPT, "its residual is damaged, and is not a function of the rounds");
     arena_free(&scratch);
     return e;
@@ -196,27 +256,28 @@ enum err outer_state_file_open(struct outer_state_file *f, const struct outer_st
                                size_t size_bytes, struct arena *a)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
-    struct file_part parts[PARTS_MAX];
-    struct state_head head = {0}, ours = head_of(s, fragment, outer_state_elements(m, fragment));
+    struct state_head head = {0};
     struct record_form form = {"state", state_fields, &head};
+    struct sections x;
     struct record r;
+    int threads = m->dev->threads;
     TRY(record_open(&r, &form, path, data, size_bytes, a));
-    size_t shared =
-        outer_state_parts_bytes(parts, outer_state_shared_parts(s, ours.elements, parts));
-    if (head.fragment != fragment || head.elements != ours.elements || r.section_count != 2 ||
-        r.sections[0].size_bytes != shared)
+    TRY(sections_of(&x, m, fragment, s, a));
+    if (head.fragment != fragment || head.elements != outer_state_elements(m, fragment) ||
+        !sizes_fit(&r, 0, x.shared, x.shared_count))
         return err_set(ERR_CORRUPT, "%s: another fragment's, or made with other settings", path);
+    size_t n = x.shared_count, own = r.section_count - n;
     *f = (struct outer_state_file){.round = head.round,
                                    .manifest = head.manifest,
-                                   .digest = r.sections[0].digest,
-                                   .intact = record_intact(&r, 0),
+                                   .digest = state_digest_said(m->o.digest, r.sections, n),
+                                   .intact = record_intact_all(&r, 0, n, threads),
                                    .shared = r.sections[0].data,
-                                   .shared_bytes = shared,
-                                   .own_intact = record_intact(&r, 1),
+                                   .shared_bytes = outer_state_snapshot_bytes(m, fragment),
+                                   .leaf = r.sections,
+                                   .own_intact = record_intact_all(&r, n, own, threads),
                                    .residual_ratio = head.residual_ratio};
-    size_t own = outer_state_parts_bytes(parts, outer_state_own_parts(s, ours.elements, parts));
-    if (own && !m->o.residuals && r.sections[1].size_bytes == own && f->own_intact)
-        f->own = r.sections[1].data;
+    if (s->residual && !m->o.residuals && sections_fit(&r, &x) && f->own_intact)
+        f->own = r.sections[n].data;
     return ERR_OK;
 }
 
@@ -234,6 +295,8 @@ void outer_state_file_take(struct outer_state *m, unsigned fragment,
     s->round = f->round;
     s->manifest = f->manifest;
     s->digest = f->digest;
+    for (size_t i = 0; s->leaf && i < outer_state_leaves(&m->o, fragment); i++)
+        s->leaf[i] = f->leaf[i].digest;
     s->residual_ratio = f->residual_ratio;
     s->squares = SQUARES_UNKNOWN;
 }

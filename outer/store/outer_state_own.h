@@ -3,7 +3,8 @@
 #define OUTER_STATE_OWN_H
 /* What the files of the outer state share. Which file writes what of struct outer_state:
  *
- *   outer_state.c         all members at open; schedule, amendments; state[] at round 0
+ *   outer_state.c         all members at open; schedule, amendments; state[] at round 0; digest and
+ *                         leaf of the state that it is given
  *   outer_state_files.c   the arrays of the state that it is given to read into; pruned
  *   outer_state_step.c    next, mean, staging; state[] from next at a commit, and its squares
  *   outer_state_repair.c  residuals_lost; residual of next; state[] and next by calls of the two
@@ -40,7 +41,14 @@ size_t outer_state_own_parts(const struct outer_state_fragment *s, size_t elemen
 size_t outer_state_parts_bytes(const struct file_part *parts, size_t n);
 /* bytes: all parts, one after the other; NULL: zeros. */
 void outer_state_parts_fill(const struct file_part *to, size_t n, const uint8_t *bytes);
-struct digest outer_state_shared_digest(const struct outer_state_fragment *s, size_t elements);
+
+/* digest and leaf of s, from its arrays. */
+void outer_state_sum(const struct outer_state *m, unsigned fragment,
+                     struct outer_state_fragment *s);
+/* Do the arrays of s still have its digest? */
+bool outer_state_unchanged(const struct outer_state *m, unsigned fragment,
+                           const struct outer_state_fragment *s);
+struct state_cut outer_state_cut(const struct outer_state *m, unsigned fragment);
 
 /* ---- outer_state_files.c ---- */
 struct outer_state_current { /* frag/F/CURRENT */

@@ -150,8 +150,7 @@ enum err outer_state_load(struct outer_state *m)
 static enum err repair_present(struct outer_state *m, unsigned fragment)
 {
     const struct outer_state_fragment *s = &m->state[fragment];
-    struct digest d = outer_state_shared_digest(s, outer_state_elements(m, fragment));
-    if (!digest_equal(&d, &s->digest))
+    if (!outer_state_unchanged(m, fragment, s))
         return err_set(ERR_CORRUPT,
                        "fragment %u: state %" PRIu64
                        " has changed in memory too, in this process: faulty memory?",

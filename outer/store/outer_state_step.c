@@ -245,7 +245,7 @@ static enum err next_step(struct outer_state *m, const struct outer_state_fragme
     TRY(mean_of(m, fragment, manifest, aggregate, outer_state_next(m, fragment)->codes, s->codes));
     TRY(state_advance(m, s, fragment));
     m->next.round = s->round + 1;
-    m->next.digest = outer_state_shared_digest(&m->next, outer_state_elements(m, fragment));
+    outer_state_sum(m, fragment, &m->next);
     return ERR_OK;
 }
 
@@ -261,7 +261,7 @@ static enum err next_same(struct outer_state *m, const struct outer_state_fragme
     next->round = s->round + 1;
     layers_add(m, fragment, s->round, next->theta, next->codes);
     TRY(dev_sync(m->dev));
-    next->digest = outer_state_shared_digest(next, elements);
+    outer_state_sum(m, fragment, next);
     return ERR_OK;
 }
 
@@ -272,15 +272,13 @@ static bool next_bytes(struct outer_state *m, const struct manifest *manifest,
 {
     struct outer_state_fragment *next = outer_state_next(m, manifest->fragment);
     struct file_part parts[SHARED_MAX];
-    struct digest d = digest_of(bytes->data, bytes->size_bytes);
     size_t n = outer_state_shared_parts(next, outer_state_elements(m, manifest->fragment), parts);
-    if (bytes->size_bytes != outer_state_parts_bytes(parts, n) ||
-        !digest_equal(&d, &manifest->state_after))
+    if (bytes->size_bytes != outer_state_parts_bytes(parts, n))
         return false;
     outer_state_parts_fill(parts, n, bytes->data);
     next->round = manifest->round + 1;
-    next->digest = d;
-    return true;
+    outer_state_sum(m, manifest->fragment, next);
+    return digest_equal(&next->digest, &manifest->state_after);
 }
 
 static void round_check(const struct outer_state_fragment *s, const struct manifest *manifest)
@@ -390,14 +388,15 @@ enum err outer_state_roll_back(struct outer_state *m, unsigned fragment, struct 
     ASSERT(to < s->round && manifest_aborted(manifest));
     TRY(outer_state_read(m, fragment, to, &kept));
     next->round = s->round + 1;
-    next->digest = outer_state_shared_digest(next, elements);
+    outer_state_sum(m, fragment, next);
     size_t n = outer_state_shared_parts(next, elements, parts);
     TRY(outer_state_aggregate_put(m, fragment, parts, n, &map));
+    manifest->aggregate = digest_of(map.data, map.size_bytes);
     m->env->ops->unmap(m->env, &map);
     outer_state_give_up(m, fragment);
     manifest->rolled_back = true;
     manifest->rolled_to = to;
-    manifest->state_after = manifest->aggregate = next->digest;
+    manifest->state_after = next->digest;
     manifest->aggregate_bytes = outer_state_parts_bytes(parts, n);
     return ERR_OK;
 }
@@ -506,6 +505,8 @@ void outer_state_switch(struct outer_state *m, unsigned fragment)
     s->manifest = m->next.manifest;
     s->residual_ratio = m->next.residual_ratio;
     s->digest = m->next.digest;
+    if (s->leaf)
+        memcpy(s->leaf, m->next.leaf, outer_state_leaves(&m->o, fragment) * sizeof *s->leaf);
     s->squares = m->next.squares;
 }
 

@@ -46,10 +46,7 @@ class Fragment:
                     momentum=self.momentum, codes=self.codes, residual=self.residual)
 
     def parts(self):
-        return [x.tobytes() for x in (self.theta, self.momentum, self.codes)]
-
-    def digest(self):
-        return formats.sha256(*self.parts())
+        return self.theta, self.momentum, self.codes
 
     @staticmethod
     def of_snapshot(data, slabs, round_, made):
@@ -95,6 +92,9 @@ class Site:
         self.ends = []
         say("start", site=a.site, incarnation=incarnation, state=self.state is not None)
 
+    def digest(self, s):
+        return formats.state_digest(self.s, *s.parts())
+
     # ---- 10, 1: hello ----
 
     def hello(self):
@@ -102,7 +102,7 @@ class Site:
         request = pb.HelloRequest(major=1, minor=0, config_text=self.text.encode(), has_state=self.state is not None,
                                   identity=identity.certificate, announcement=identity.announcement)
         for s in self.state or []:
-            request.fragments.add(round=s.round, state=s.digest(), manifest=s.manifest, proof=s.proof)
+            request.fragments.add(round=s.round, state=self.digest(s), manifest=s.manifest, proof=s.proof)
         kind, answer = self.link.small("hello", request)
         if kind not in ("current", "behind", "join"):
             raise Refused(f"hello: {kind}: {answer.text.decode()}")
@@ -131,9 +131,9 @@ class Site:
             kind, data = self.link.fetch(wire.SNAPSHOT, f, there.round, 1 << 16)
             if kind == "gone":  # it has gone on: the hello behind this one says where to
                 return
-            need(formats.sha256(data) == wanted, "a snapshot that is not the state of its digest")
             slabs = formats.SLABS.get(self.s["outer.optimizer"], 0)
             state.append(Fragment.of_snapshot(data, slabs, there.round, made))
+            need(self.digest(state[-1]) == wanted, "a snapshot that is not the state of its digest")
         for f, s in enumerate(state):
             self.store.put(f"fragment-{f}", **s.fields())
         self.state = state
@@ -228,7 +228,7 @@ class Site:
         included, strict = len(m.included()), self.s["outer.mode"] == "strict"
         need(m.run == self.s["run.name"] and m.config == self.config and (m.fragment, m.round) == (f, s.round), "S6: of something else")
         need(m.parent == (s.manifest or formats.ZERO), "S6: another parent")
-        need(m.state_before == s.digest() and m.grid == formats.sha256(s.codes.tobytes()), "S6: from another state")
+        need(m.state_before == self.digest(s) and m.grid == formats.sha256(s.codes.tobytes()), "S6: from another state")
         need([e["site"] for e in m.entries] == list(range(len(self.roster))), "S6: other sites than the roster's")
         least = len(self.roster) if strict else len(self.roster) // 2 + 1
         need(included >= least or included == 0, "S6: too few sites")
@@ -292,7 +292,7 @@ class Site:
             fields["residual"] = left if included else left + formats.decode(codec, box["payload"].tobytes(), len(left), s.codes)
         fields.update(round=s.round + 1, manifest=blob(m.digest), proof=blob(m.proof), ratio=m.ratio())
         new = Fragment(fields)
-        need(new.digest() == m.state_after, f"S7: state {new.round} of fragment {f} is not the manifest's")
+        need(self.digest(new) == m.state_after, f"S7: state {new.round} of fragment {f} is not the manifest's")
         self.amend(f, m, s.round + 1)
         self.point(f, s.round, "adopting")
         self.store.put(f"fragment-{f}", **fields)  # == commit point ==
@@ -300,11 +300,11 @@ class Site:
         self.store.drop(f"outbox-{f}")
         say("adopted", fragment=f, round=m.round, codec=codec, included=int(included), momentum=self.mu(f, m.round),
             factor=m.factors[self.index] if m.factors else 1, payload=m.entries[self.index]["payload"].hex(),
-            state=new.digest().hex())
+            state=self.digest(new).hex())
 
     def report(self, f, step):
         s = self.state[f]
-        kind, answer = self.link.small("report", pb.ReportRequest(fragment=f, round=s.round, state=s.digest(), step=step,
+        kind, answer = self.link.small("report", pb.ReportRequest(fragment=f, round=s.round, state=self.digest(s), step=step,
                                                                   tokens=int(step * int(self.s["train.batch_tokens"]) * self.a.share)))
         if kind not in ("current", "behind"):
             raise Refused(f"report: {kind}: {answer.text.decode()}")
@@ -351,7 +351,7 @@ class Site:
             self.link.calls["leave"](pb.LeaveRequest(head=self.link.head, text=b"the end"), timeout=5)
         except wire.grpc.RpcError:
             pass  # the aggregator ends when all have reported
-        say("final", rounds=sum(s.round for s in self.state), outer=formats.sha256(*[p for s in self.state for p in s.parts()]).hex())
+        say("final", rounds=sum(s.round for s in self.state), outer=formats.outer_digest(self.s, [s.parts() for s in self.state]).hex())
 
     def point(self, f, round_, name):
         if self.a.die == f"{f}:{round_}:{name}":

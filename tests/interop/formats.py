@@ -61,6 +61,26 @@ def settings(text):
     return dict(line.split("=", 1) for line in text.splitlines())
 
 
+def leaves(values, n):
+    return [sha256(values[i:i + n].tobytes()) for i in range(0, len(values), n)]
+
+
+def state_digest(settings, theta, momentum, codes):
+    """4; momentum: all slabs, one after the other."""
+    if settings.get("outer.state_digest", "whole") == "whole":
+        return sha256(theta.tobytes(), momentum.tobytes(), codes.tobytes())
+    n = len(theta)
+    arrays = [theta] + [momentum[i:i + n] for i in range(0, len(momentum), n)]
+    return sha256(*[d for a in arrays for d in leaves(a, 65536)], *leaves(codes, 256))
+
+
+def outer_digest(settings, states):
+    """states: (theta, momentum, codes) of each fragment."""
+    if settings.get("outer.state_digest", "whole") == "whole":
+        return sha256(*[part.tobytes() for state in states for part in state])
+    return sha256(*[state_digest(settings, *state) for state in states])
+
+
 def settings_digest(text):
     return sha256("".join(line for line in text.splitlines(True) if not line.startswith("train.steps=")).encode())
 

@@ -47,6 +47,8 @@ struct outer_state_options sim_member_options(const struct sim *s, bool site)
     const struct sync_config_replica r = {.site = site,
                                           .sites = s->roster.initial,
                                           .error_feedback_decay = s->o.error_feedback_decay,
+                                          .digest = s->o.seed % 2 ? STATE_DIGEST_LEAVES
+                                                                  : STATE_DIGEST_WHOLE,
                                           .keep = s->o.keep};
     struct outer_state_options o = sync_config_state(&s->fragments, &s->amend.first, &s->outer, &r);
     o.amend = amend_schedule;

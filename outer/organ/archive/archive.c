@@ -446,8 +446,10 @@ static uint64_t leaves_bytes_of(const struct outer_state_options *o, unsigned fr
     uint64_t arrays = outer_state_shared_bytes(o, fragment) /
                       (o->fragments->f[fragment].elements * sizeof(float));
     uint64_t tensors = o->fragments->f[fragment].view.count + 1;
-    uint64_t pieces = o->fragments->f[fragment].elements / LEAVES_ELEMENTS + tensors;
-    return RECORD_BYTES + sizeof(struct digest) * (arrays * pieces + 1);
+    uint64_t pieces = o->fragments->f[fragment].elements / STATE_LEAF + tensors;
+    uint64_t leaves =
+        o->digest == STATE_DIGEST_LEAVES ? outer_state_leaves(o, fragment) : arrays * pieces + 1;
+    return RECORD_BYTES + sizeof(struct digest) * leaves;
 }
 
 struct archive_size archive_size(const struct outer_state_options *o, unsigned sites,

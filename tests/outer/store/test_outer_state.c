@@ -27,6 +27,7 @@ static char root[64];
 static float initial[ELEMENTS_MAX];
 static enum outer_opt_kind optimizer = OUTER_OPT_MOMENTUM; /* of what options() says */
 static struct anneal annealing;                            /* the same */
+static enum state_digest rule;                             /* the same */
 
 struct node {
     struct env *env;
@@ -38,7 +39,7 @@ struct node {
 static struct outer_state_options options(bool site)
 {
     struct outer_state_options o = {
-        .fragments = &fragments, .residuals = site, .discards = site, .keep = 3};
+        .fragments = &fragments, .digest = rule, .residuals = site, .discards = site, .keep = 3};
     o.schedule = schedule_streaming(1000, 10, FRAGMENTS, 1, CODEC_INT8);
     assert_int_equal(outer_opt_make(&o.outer, optimizer, 0.7f, 0.9f), ERR_OK);
     if (outer_opt_row(o.outer.kind)->cycle)
@@ -1076,7 +1077,9 @@ int main(int argc, char **argv)
     if (dev_open(&cpu, &(struct dev_options){.kind = "cpu", .model_type = "f32", .threads = 1}) !=
         ERR_OK)
         return 1;
-    int failed = cmocka_run_group_tests(tests, setup, teardown);
+    int failed = cmocka_run_group_tests_name("whole", tests, setup, teardown);
+    rule = STATE_DIGEST_LEAVES;
+    failed += cmocka_run_group_tests_name("leaves", tests, setup, teardown);
     dev_close(cpu);
     return failed;
 }
