@@ -21,6 +21,7 @@ struct loading {
     size_t table_count;
     struct arena *a;
     struct config_errors errors;
+    enum config_names names;
 };
 struct place { /* a key of one of the tables */
     const struct config_table *table;
@@ -29,20 +30,46 @@ struct place { /* a key of one of the tables */
 
 /* ---- looking up ---- */
 
-static bool key_named(const struct config_key *k, const char *full)
+const char *config_key_name(const struct config_key *k, enum config_names names)
+{
+    return names == CONFIG_RECORDED && k->recorded ? k->recorded : k->name;
+}
+
+const char *config_key_old(const struct config_key *k)
+{
+    return k->recorded ? k->recorded : k->formerly;
+}
+
+/* full: "section.name". */
+static bool named(const struct config_key *k, const char *name, const char *full)
 {
     size_t n = strlen(k->section);
-    return !strncmp(full, k->section, n) && full[n] == '.' &&
-           (!strcmp(full + n + 1, k->name) || (k->field && !strcmp(full + n + 1, k->field)));
+    return name && !strncmp(full, k->section, n) && full[n] == '.' && !strcmp(full + n + 1, name);
+}
+
+static struct place find_as(const struct loading *l, const char *full, enum config_names names)
+{
+    for (size_t t = 0; t < l->table_count; t++)
+        for (size_t i = 0; i < l->tables[t].count; i++) {
+            const struct config_key *k = &l->tables[t].keys[i];
+            if (named(k, config_key_name(k, names), full) || named(k, k->field, full))
+                return (struct place){&l->tables[t], k};
+        }
+    return (struct place){NULL, NULL};
 }
 
 static struct place find(const struct loading *l, const char *full)
 {
-    for (size_t t = 0; t < l->table_count; t++)
-        for (size_t i = 0; i < l->tables[t].count; i++)
-            if (key_named(&l->tables[t].keys[i], full))
-                return (struct place){&l->tables[t], &l->tables[t].keys[i]};
-    return (struct place){NULL, NULL};
+    return find_as(l, full, l->names);
+}
+
+/* Of a file; programs of before wrote recorded names into theirs. */
+static struct place find_in_file(const struct loading *l, const char *full)
+{
+    struct place p = find(l, full), old = {NULL, NULL};
+    if (!p.key)
+        old = find_as(l, full, CONFIG_RECORDED);
+    return old.key && old.table->written ? old : p;
 }
 
 /* The right name in the wrong section (model.lr) is nearer than any other spelling. */
@@ -87,20 +114,19 @@ void config_nearest(const struct config_table *tables, size_t table_count, const
         }
 }
 
-static const struct config_renamed *renamed_find(const struct loading *l, const char *full)
+const struct config_key *config_key_renamed(const struct config_table *tables, size_t table_count,
+                                            const char *old)
 {
-    for (size_t t = 0; t < l->table_count; t++)
-        for (size_t i = 0; i < l->tables[t].renamed_count; i++) {
-            const struct config_renamed *r = &l->tables[t].renamed[i];
-            if (key_named(&(struct config_key){.section = r->section, .name = r->old}, full))
-                return r;
-        }
+    for (size_t t = 0; t < table_count; t++)
+        for (size_t i = 0; i < tables[t].count; i++)
+            if (named(&tables[t].keys[i], config_key_old(&tables[t].keys[i]), old))
+                return &tables[t].keys[i];
     return NULL;
 }
 
 static enum err unknown(struct loading *l, const char *full, int line)
 {
-    const struct config_renamed *r = renamed_find(l, full);
+    const struct config_key *r = config_key_renamed(l->tables, l->table_count, full);
     for (size_t t = 0; t < l->table_count; t++) {
         const struct config_elsewhere *e = l->tables[t].elsewhere;
         size_t n = e ? strlen(e->section) : 0;
@@ -264,17 +290,32 @@ static enum err store_list(struct loading *l, const struct config_key *k, struct
     return split_commas(l, k, entry->values.items[0], entry->line, field);
 }
 
+const char *config_choice_text(const struct config_choice *c, enum config_names names)
+{
+    return names == CONFIG_RECORDED && c->recorded ? c->recorded : c->name;
+}
+
+static const struct config_choice *choice_find(const struct config_choice *c, const char *text,
+                                               enum config_names names)
+{
+    while (c->name && strcmp(config_choice_text(c, names), text))
+        c++;
+    return c->name ? c : NULL;
+}
+
 static enum err store_choice(struct loading *l, const struct config_key *k, void *field,
                              const char *text, int line)
 {
-    const struct config_choice *c = k->choices;
+    const struct config_choice *c = choice_find(k->choices, text, l->names),
+                               *old = choice_find(k->choices, text, CONFIG_RECORDED);
     char *allowed;
-    while (c->name && strcmp(c->name, text))
-        c++;
-    if (c->name) {
+    if (c) {
         memcpy(field, &c->value, sizeof c->value); /* an enum */
         return ERR_OK;
     }
+    if (old)
+        return config_error(&l->errors, line, "%s.%s = \"%s\" is now named %s", k->section, k->name,
+                            text, old->name);
     TRY(choices_text(k->choices, l->a, &allowed));
     return config_error(&l->errors, line, "%s.%s = \"%.100s\": allowed is %s", k->section, k->name,
                         text, allowed);
@@ -310,6 +351,7 @@ static enum err store(struct loading *l, struct place p, const struct config_ent
 
 /* ---- loading ---- */
 
+/* In typed names. */
 static enum err load_defaults(struct loading *l)
 {
     for (size_t t = 0; t < l->table_count; t++)
@@ -338,10 +380,10 @@ static const struct config_entry *first_of(const struct config_entries *entries,
 static const struct config_entry *before(const struct loading *l,
                                          const struct config_entries *entries, size_t i)
 {
-    const struct config_key *key = find(l, entries->items[i].key).key;
+    const struct config_key *key = find_in_file(l, entries->items[i].key).key;
     const struct config_entry *same = first_of(entries, i, entries->items[i].key);
-    for (size_t k = 0; key && key->field && k < i && !same; k++)
-        if (find(l, entries->items[k].key).key == key)
+    for (size_t k = 0; key && (key->field || key->recorded) && k < i && !same; k++)
+        if (find_in_file(l, entries->items[k].key).key == key)
             same = &entries->items[k];
     return same;
 }
@@ -350,7 +392,7 @@ static enum err apply_file(struct loading *l, const struct config_entries *entri
 {
     for (size_t i = 0; i < entries->count; i++) {
         const struct config_entry *entry = &entries->items[i], *first = before(l, entries, i);
-        struct place p = find(l, entry->key);
+        struct place p = find_in_file(l, entry->key);
         if (first)
             TRY(config_error(&l->errors, entry->line, "%s is here a second time, first on line %d",
                              entry->key, first->line));
@@ -428,10 +470,13 @@ enum err config_load_text(const struct config_table *tables, size_t table_count,
                         .a = a,
                         .errors = {.a = a, .path = text->name}};
     struct config_entries entries = {0};
+    l.names = CONFIG_TYPED;
     TRY(load_defaults(&l));
+    l.names = text->names;
     if (text->text)
         TRY(config_yaml(text->text, text->size_bytes, a, &entries, &l.errors));
     TRY(apply_file(&l, &entries));
+    l.names = CONFIG_TYPED;
     for (int i = 0, used; i < argc; i += used)
         TRY(apply_argument(&l, argc - i, argv + i, &used));
     const struct config_given given = {&entries, argc, argv};
@@ -439,13 +484,14 @@ enum err config_load_text(const struct config_table *tables, size_t table_count,
     return config_errors_report(&l.errors);
 }
 
-enum err config_set(const struct config_table *tables, size_t table_count, const char *key,
-                    const char *value, struct arena *a)
+enum err config_set(const struct config_table *tables, size_t table_count, enum config_names names,
+                    const char *key, const char *value, struct arena *a)
 {
     struct loading l = {.tables = tables,
                         .table_count = table_count,
                         .a = a,
-                        .errors = {.a = a, .path = "", .plain = true}};
+                        .errors = {.a = a, .path = "", .plain = true},
+                        .names = names};
     struct config_entry entry = {.key = key, .values = {.items = &value, .count = 1}};
     struct place p = find(&l, key);
     TRY(p.key ? store(&l, p, &entry) : unknown(&l, key, 0));
@@ -453,9 +499,9 @@ enum err config_set(const struct config_table *tables, size_t table_count, const
 }
 
 const struct config_key *config_key_find(const struct config_table *tables, size_t table_count,
-                                         const char *key)
+                                         enum config_names names, const char *key)
 {
-    const struct loading l = {.tables = tables, .table_count = table_count};
+    const struct loading l = {.tables = tables, .table_count = table_count, .names = names};
     return find(&l, key).key;
 }
 
@@ -467,6 +513,6 @@ enum err config_load(const struct config_table *tables, size_t table_count, cons
     enum err e = path ? file_read(path, CONFIG_FILE_MAX, a, &text, &size_bytes) : ERR_OK;
     if (e)
         return err_add(e, "configuration: ");
-    const struct config_text file = {path, (const char *)text, size_bytes};
+    const struct config_text file = {path, (const char *)text, size_bytes, CONFIG_TYPED};
     return config_load_text(tables, table_count, &file, argc, argv, a);
 }

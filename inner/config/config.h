@@ -24,12 +24,21 @@ struct config_list { /* list of scalars, borrowed from the arena given to config
     size_t count;
 };
 
+/* Two names of a key: the one that people type and read, and the one in recorded texts (the
+ * digested settings, metrics.jsonl, checkpoints, amendments), which never changes. They differ
+ * where a key was renamed, so that a directory that was begun under the old name resumes, and sites
+ * of both versions join the same run. */
+enum config_names { CONFIG_TYPED, CONFIG_RECORDED };
+
 struct config_choice { /* a list of them ends with the name NULL */
     const char *name;
     int value;
+    const char *recorded; /* NULL: as name */
 };
 struct config_key {
     const char *section, *name;
+    const char *recorded; /* NULL: as name */
+    const char *formerly; /* another name of before, which no text has recorded; NULL: none */
     enum config_type type;
     size_t offset; /* of the field in the table's struct: bool, int64_t, double, const char *, an
                       enum, config_list */
@@ -44,17 +53,13 @@ struct config_key {
                           SECTION.train; NULL: none */
     const char *help;  /* a sentence or two */
 };
-struct config_renamed { /* of a section of this table: refused, with the new name */
-    const char *section, *old, *name;
-};
 struct config_table {
     const struct config_key *keys;
     size_t count;
     void *values; /* the struct to fill */
-    const struct config_renamed *renamed;
-    size_t renamed_count;
     bool
         keep; /* config_load leaves values that nothing names: no defaults, nothing must be given */
+    bool written; /* the files are a program's: recorded names are read, too */
     const struct config_elsewhere *elsewhere; /* NULL: none */
 };
 struct config_elsewhere { /* a section that is in files of another kind: refused, with the reason */
@@ -95,14 +100,15 @@ struct config_elsewhere { /* a section that is in files of another kind: refused
  * X(OUTER_MODE_STRICT, strict) X(OUTER_MODE_QUORUM, quorum) CONFIG_ENUM(outer_mode, OUTER_MODE)
  * enum outer_mode {OUTER_MODE_STRICT, ...} CONFIG_CHOICES(outer_mode, OUTER_MODE)
  * outer_mode_choices[] */
-#define CONFIG_ENUM_VALUE(value, name) value,
-#define CONFIG_CHOICE_ROW(value, name) {#name, value},
+#define CONFIG_ENUM_VALUE(value, ...)  value,
+#define CONFIG_CHOICE_ROW(value_, ...) {.value = value_, CONFIG_CHOICE_NAME(__VA_ARGS__, )},
+#define CONFIG_CHOICE_NAME(name_, ...) .name = #name_, __VA_ARGS__
 #define CONFIG_ENUM(e, LIST)                                                                       \
     enum e { LIST(CONFIG_ENUM_VALUE) };                                                            \
     CONFIG_CHOICES_DECLARE(e, LIST)
 #define CONFIG_CHOICES_DECLARE(e, LIST) extern const struct config_choice e##_choices[];
 #define CONFIG_CHOICES(e, LIST)                                                                    \
-    const struct config_choice e##_choices[] = {LIST(CONFIG_CHOICE_ROW){NULL, 0}};
+    const struct config_choice e##_choices[] = {LIST(CONFIG_CHOICE_ROW){.name = NULL}};
 /* The name of a value of these choices. */
 const char *config_choice_name(const struct config_choice *choices, unsigned value);
 
@@ -117,6 +123,7 @@ struct config_text {
     const char *name; /* in place of its path in messages */
     const char *text; /* NULL: no file */
     size_t size_bytes;
+    enum config_names names;
 };
 enum err config_load_text(const struct config_table *tables, size_t table_count,
                           const struct config_text *text, int argc, char **argv,
@@ -124,11 +131,17 @@ enum err config_load_text(const struct config_table *tables, size_t table_count,
 
 /* One key of tables that are filled: "section.key" and its value. ERR_CONFIG: unknown, or a value
  * that the key does not allow; `values` are as they were. */
-enum err config_set(const struct config_table *tables, size_t table_count, const char *key,
-                    const char *value, struct arena *a) MUST;
+enum err config_set(const struct config_table *tables, size_t table_count, enum config_names names,
+                    const char *key, const char *value, struct arena *a) MUST;
 /* Of "section.key"; NULL: there is none. */
 const struct config_key *config_key_find(const struct config_table *tables, size_t table_count,
-                                         const char *key);
+                                         enum config_names names, const char *key);
+const char *config_key_name(const struct config_key *k, enum config_names names);
+/* Another name that the key has had; NULL: none. And the key that had this name, "section.name". */
+const char *config_key_old(const struct config_key *k);
+const struct config_key *config_key_renamed(const struct config_table *tables, size_t table_count,
+                                            const char *old);
+const char *config_choice_text(const struct config_choice *c, enum config_names names);
 
 /* Rules that need more than one key: a check adds a sentence for each violated rule, so that one
  * message lists them all. */
@@ -165,13 +178,22 @@ enum err config_explain(const struct config_table *tables, size_t table_count, c
 enum err config_print_differing(const struct config_table *tables, size_t table_count,
                                 struct arena *a, char **text) MUST;
 /* The resolved configuration as YAML text with comments (which keys differ from the default). */
-enum err config_print(const struct config_table *tables, size_t table_count, struct arena *a,
-                      char **text) MUST;
-/* Canonical text of the pinned keys, "section.key=value\n" sorted; same text <=> same settings. */
+enum err config_print(const struct config_table *tables, size_t table_count,
+                      enum config_names names, struct arena *a, char **text) MUST;
+/* Such a text with recorded names, by the names that people know. */
+enum err config_print_typed(const struct config_table *tables, size_t table_count,
+                            const char *recorded, struct arena *a, char **text) MUST;
+/* Canonical text of the pinned keys, "section.key=value\n" sorted, with recorded names; same text
+ * <=> same settings. */
 enum err config_canonical(const struct config_table *tables, size_t table_count, struct arena *a,
                           char **text) MUST;
-/* The keys in which two canonical texts differ: "model.layers: 4 here, 6 there; ..." */
-enum err config_difference(const char *ours, const char *theirs, struct arena *a, char **text) MUST;
+/* The same lines by the names that people know, for files of other programs. */
+enum err config_lines(const struct config_table *tables, size_t table_count, struct arena *a,
+                      char **text) MUST;
+/* The keys in which two canonical texts differ, by the names that people know:
+ * "model.layers: 4 here, 6 there; ..." */
+enum err config_difference(const struct config_table *tables, size_t table_count, const char *ours,
+                           const char *theirs, struct arena *a, char **text) MUST;
 /* A canonical text without the line of that key. */
 enum err config_without(const char *text, const char *key, struct arena *a, char **rest) MUST;
 /* The whole number that a canonical text gives for that key; 0: no such line. */

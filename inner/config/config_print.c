@@ -12,6 +12,7 @@ struct out { /* a string that grows in an arena */
     char *text;
     size_t length, capacity;
     const char *section; /* whose name was printed last; config_print_differing */
+    enum config_names names;
 };
 
 static enum err put(struct out *o, const char *s, size_t n)
@@ -72,11 +73,15 @@ static enum err put_real(struct out *o, double v)
     return puts_to(o, text);
 }
 
-static const char *choice_name(const struct config_key *k, const void *field)
+static const char *choice_name(const struct config_key *k, const void *field,
+                               enum config_names names)
 {
+    const struct config_choice *c = k->choices;
     unsigned value;
     memcpy(&value, field, sizeof value); /* an enum */
-    return config_choice_name(k->choices, value);
+    while ((unsigned)c->value != value)
+        c++;
+    return config_choice_text(c, names);
 }
 
 static enum err put_value(struct out *o, const struct config_table *t, const struct config_key *k)
@@ -94,7 +99,7 @@ static enum err put_value(struct out *o, const struct config_table *t, const str
     case CONFIG_LIST:
         return put_list(o, field);
     case CONFIG_CHOICE:
-        return put_scalar(o, choice_name(k, field));
+        return put_scalar(o, choice_name(k, field, o->names));
     default:
         return put_scalar(o, *(const char *const *)field);
     }
@@ -116,7 +121,7 @@ static bool is_default(const struct config_table *t, const struct config_key *k)
     case CONFIG_LIST:
         return ((const struct config_list *)field)->count == 0 && !*k->fallback;
     case CONFIG_CHOICE:
-        return !strcmp(choice_name(k, field), k->fallback);
+        return !strcmp(choice_name(k, field, CONFIG_TYPED), k->fallback);
     default:
         return !strcmp(*(const char *const *)field, k->fallback);
     }
@@ -163,7 +168,7 @@ static enum err print_section(struct out *o, const struct config_table *t,
 static enum err print_key(struct out *o, const struct config_table *t, const struct config_key *k)
 {
     TRY(puts_to(o, "    "));
-    TRY(puts_to(o, k->name));
+    TRY(puts_to(o, config_key_name(k, o->names)));
     TRY(puts_to(o, ": "));
     TRY(put_value(o, t, k));
     if (!is_default(t, k)) {
@@ -173,10 +178,10 @@ static enum err print_key(struct out *o, const struct config_table *t, const str
     return puts_to(o, "\n");
 }
 
-enum err config_print(const struct config_table *tables, size_t table_count, struct arena *a,
-                      char **text)
+enum err config_print(const struct config_table *tables, size_t table_count,
+                      enum config_names names, struct arena *a, char **text)
 {
-    struct out o = {.a = a};
+    struct out o = {.a = a, .names = names};
     TRY(puts_to(&o, ""));
     TRY(each_key(&o, tables, table_count, print_section, print_key));
     *text = o.text;
@@ -216,13 +221,58 @@ enum err config_print_differing(const struct config_table *tables, size_t table_
     return ERR_OK;
 }
 
+/* ---- a recorded text, for people ---- */
+
+/* The line "    name: value  # default: .." of a section. */
+static enum err put_typed_line(struct out *o, const struct config_table *tables, size_t count,
+                               const char *line, size_t length)
+{
+    size_t blanks = strspn(line, " "), end = strcspn(line + blanks, ":\n") + blanks;
+    const char *value = line + end + 2;
+    char full[128];
+    snprintf(full, sizeof full, "%.32s.%.*s", o->section, (int)(end - blanks), line + blanks);
+    const struct config_key *k = config_key_find(tables, count, CONFIG_RECORDED, full);
+    if (!k || strncmp(line + end, ": ", 2) != 0)
+        return put(o, line, length);
+    TRY(puts_to(o, "    "));
+    TRY(puts_to(o, k->name));
+    TRY(puts_to(o, ": "));
+    size_t word = strcspn(value, " \n");
+    for (const struct config_choice *c = k->choices; c && c->name; c++)
+        if (c->recorded && strlen(c->recorded) == word && !strncmp(c->recorded, value, word)) {
+            TRY(puts_to(o, c->name));
+            value += word;
+        }
+    return put(o, value, (size_t)(line + length - value));
+}
+
+enum err config_print_typed(const struct config_table *tables, size_t table_count,
+                            const char *recorded, struct arena *a, char **text)
+{
+    struct out o = {.a = a, .section = ""};
+    TRY(puts_to(&o, ""));
+    for (size_t n; *recorded; recorded += n) {
+        n = strcspn(recorded, "\n");
+        n += recorded[n] == '\n';
+        bool of_section = *recorded == ' ' && memchr(recorded, ':', n);
+        if (!of_section)
+            TRY_ALLOC(o.section = arena_string(a, recorded, strcspn(recorded, ":\n")));
+        TRY(of_section ? put_typed_line(&o, tables, table_count, recorded, n)
+                       : put(&o, recorded, n));
+    }
+    *text = o.text;
+    return ERR_OK;
+}
+
+/* ---- the canonical text ---- */
+
 static int by_text(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-enum err config_canonical(const struct config_table *tables, size_t table_count, struct arena *a,
-                          char **text)
+static enum err sorted_lines(const struct config_table *tables, size_t table_count,
+                             enum config_names names, struct arena *a, char **text)
 {
     size_t most = 1, count = 0;
     for (size_t t = 0; t < table_count; t++)
@@ -232,12 +282,12 @@ enum err config_canonical(const struct config_table *tables, size_t table_count,
     for (size_t t = 0; t < table_count; t++)
         for (size_t i = 0; i < tables[t].count; i++) {
             const struct config_key *k = &tables[t].keys[i];
-            struct out line = {.a = a};
+            struct out line = {.a = a, .names = names};
             if (!k->pinned || (k->later && is_default(&tables[t], k)))
                 continue;
             TRY(puts_to(&line, k->section));
             TRY(puts_to(&line, "."));
-            TRY(puts_to(&line, k->name));
+            TRY(puts_to(&line, config_key_name(k, names)));
             TRY(puts_to(&line, "="));
             TRY(put_value(&line, &tables[t], k));
             TRY(puts_to(&line, "\n"));
@@ -250,6 +300,18 @@ enum err config_canonical(const struct config_table *tables, size_t table_count,
         TRY(puts_to(&o, lines[i]));
     *text = o.text;
     return ERR_OK;
+}
+
+enum err config_canonical(const struct config_table *tables, size_t table_count, struct arena *a,
+                          char **text)
+{
+    return sorted_lines(tables, table_count, CONFIG_RECORDED, a, text);
+}
+
+enum err config_lines(const struct config_table *tables, size_t table_count, struct arena *a,
+                      char **text)
+{
+    return sorted_lines(tables, table_count, CONFIG_TYPED, a, text);
 }
 
 /* ---- comparing ---- */
@@ -287,18 +349,38 @@ static enum err put_side(struct out *o, const struct line *l, const char *side)
     return puts_to(o, side);
 }
 
-static enum err put_difference(struct out *o, const struct line *ours, const struct line *theirs)
+struct names { /* of the keys that a text may have */
+    const struct config_table *tables;
+    size_t count;
+};
+
+static enum err put_name(struct out *o, const struct names *n, const char *key, size_t length)
+{
+    char *recorded;
+    TRY_ALLOC(recorded = arena_string(o->a, key, length));
+    const struct config_key *k = config_key_find(n->tables, n->count, CONFIG_RECORDED, recorded);
+    if (!k)
+        return put(o, key, length);
+    TRY(puts_to(o, k->section));
+    TRY(puts_to(o, "."));
+    return puts_to(o, k->name);
+}
+
+static enum err put_difference(struct out *o, const struct names *n, const struct line *ours,
+                               const struct line *theirs)
 {
     const struct line *name = ours ? ours : theirs;
     TRY(puts_to(o, o->length ? "; " : ""));
-    TRY(put(o, name->key, name->key_length));
+    TRY(put_name(o, n, name->key, name->key_length));
     TRY(puts_to(o, ": "));
     TRY(put_side(o, ours, " here, "));
     return put_side(o, theirs, " there");
 }
 
-enum err config_difference(const char *ours, const char *theirs, struct arena *a, char **text)
+enum err config_difference(const struct config_table *tables, size_t table_count, const char *ours,
+                           const char *theirs, struct arena *a, char **text)
 {
+    const struct names n = {tables, table_count};
     struct out o = {.a = a};
     struct line mine, other;
     TRY(puts_to(&o, ""));
@@ -307,12 +389,12 @@ enum err config_difference(const char *ours, const char *theirs, struct arena *a
         bool there = line_find(theirs, &mine, &other);
         if (!there || mine.value_length != other.value_length ||
             memcmp(mine.value, other.value, mine.value_length))
-            TRY(put_difference(&o, &mine, there ? &other : NULL));
+            TRY(put_difference(&o, &n, &mine, there ? &other : NULL));
     }
     for (const char *at = theirs; *at;) {
         at = line_next(at, &other);
         if (!line_find(ours, &other, &mine))
-            TRY(put_difference(&o, NULL, &other));
+            TRY(put_difference(&o, &n, NULL, &other));
     }
     *text = o.text;
     return ERR_OK;
@@ -399,21 +481,26 @@ static enum err reference_key(struct out *o, const struct config_table *t,
     return puts_to(o, " |\n");
 }
 
-static enum err reference_renamed(struct out *o, const struct config_table *tables,
-                                  size_t table_count)
+/* between: "." and ": " of a key and of a value of one. */
+static enum err renamed_row(struct out *o, const char *of, const char *between, const char *old,
+                            const char *now)
 {
-    char row[256];
-    size_t rows = 0;
-    for (size_t t = 0; t < table_count; t++)
-        for (size_t i = 0; i < tables[t].renamed_count; i++) {
-            const struct config_renamed *r = &tables[t].renamed[i];
-            if (!rows++)
-                TRY(puts_to(o, "\n## Renamed keys\n\nAn old name is refused, with the new one.\n\n"
-                               "| old | new |\n|---|---|\n"));
-            snprintf(row, sizeof row, "| `%s.%s` | `%s.%s` |\n", r->section, r->old, r->section,
-                     r->name);
-            TRY(puts_to(o, row));
-        }
+    char *row;
+    if (!old)
+        return ERR_OK;
+    TRY_ALLOC(
+        row = arena_printf(o->a, "| `%s%s%s` | `%s%s%s` |\n", of, between, old, of, between, now));
+    return puts_to(o, row);
+}
+
+static enum err renamed_key(struct out *o, const struct config_table *t, const struct config_key *k)
+{
+    char *full;
+    (void)t;
+    TRY(renamed_row(o, k->section, ".", config_key_old(k), k->name));
+    TRY_ALLOC(full = arena_printf(o->a, "%s.%s", k->section, k->name));
+    for (const struct config_choice *c = k->choices; c && c->name; c++)
+        TRY(renamed_row(o, full, ": ", c->recorded, c->name));
     return ERR_OK;
 }
 
@@ -433,8 +520,12 @@ enum err config_explain(const struct config_table *tables, size_t table_count, c
     struct out o = {.a = a};
     char nearest[128] = "";
     unsigned edits;
-    const struct config_key *k = config_key_find(tables, table_count, key);
+    const struct config_key *k = config_key_find(tables, table_count, CONFIG_TYPED, key),
+                            *renamed = config_key_renamed(tables, table_count, key);
     const char *dot = strchr(key, '.');
+    if (!k && renamed)
+        return err_set(ERR_CONFIG, "%.100s is now named %s.%s", key, renamed->section,
+                       renamed->name);
     if (!k) {
         config_nearest(tables, table_count, dot ? dot + 1 : key, nearest, sizeof nearest, &edits);
         return err_set(ERR_CONFIG, "there is no key %.100s; the nearest is %s", key, nearest);
@@ -467,7 +558,10 @@ enum err config_reference(const struct config_table *tables, size_t table_count,
                 "may be written `1e6`; lists on the command line are separated by commas, and an "
                 "item with a comma in it stands in quotes: `'\"a,b.bin\",c.bin'`.\n"));
     TRY(each_key(&o, tables, table_count, reference_section, reference_key));
-    TRY(reference_renamed(&o, tables, table_count));
+    TRY(puts_to(&o, "\n## Renamed keys\n\nAn old name is refused, with the new one. Files that the "
+                    "program wrote have the old names and are read.\n\n"
+                    "| old | new |\n|---|---|\n"));
+    TRY(each_key(&o, tables, table_count, print_no_section, renamed_key));
     *text = o.text;
     return ERR_OK;
 }

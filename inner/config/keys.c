@@ -19,14 +19,6 @@ static const struct config_key keys[] = {
 #undef X
 };
 
-static const struct config_renamed renamed[] = {
-    {"train", "micro_tokens", "micro_batch_tokens"},
-    {"train", "recompute", "activation_checkpointing"},
-    {"train", "sums", "grad_reduce_dtype"},
-    {"train", "zero", "zero_stage"},
-    {"train", "hold", "stable_steps"},
-};
-
 int64_t keys_warmup(const struct settings *s)
 {
     bool fits = s->train_warmup + s->train_stable_steps <= s->train_steps;
@@ -35,11 +27,7 @@ int64_t keys_warmup(const struct settings *s)
 
 struct config_table keys_inner(struct settings *s)
 {
-    return (struct config_table){.keys = keys,
-                                 .count = sizeof keys / sizeof keys[0],
-                                 .values = s,
-                                 .renamed = renamed,
-                                 .renamed_count = sizeof renamed / sizeof renamed[0]};
+    return (struct config_table){.keys = keys, .count = sizeof keys / sizeof keys[0], .values = s};
 }
 
 static void check_name(struct config_rules *r, const char *name)

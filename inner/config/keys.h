@@ -307,18 +307,20 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Tokens of one site's inner step; a multiple of sequence x ranks x micro-batches.")  \
     X(train, sequence, INT, .fallback = "128", .min = 1, .max = 131072, .unit = "tokens",          \
       .pinned = true, .help = "Tokens of one training sequence; at most model.context.")           \
-    X(train, micro_batch_tokens, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "tokens",     \
+    X(train, micro_batch_tokens, INT, .formerly = "micro_tokens", .fallback = "0", .min = 0,       \
+      .max = 1e9, .unit = "tokens",                                                                \
       .help = "Tokens of one micro-batch of a rank; gradients accumulate over the micro-batches "  \
               "of a step. 0: the whole batch of the rank at once.")                                \
-    X(train, activation_checkpointing, CHOICE(train_checkpointing), .fallback = "none",            \
+    X(train, activation_checkpointing, CHOICE(train_checkpointing), .formerly = "recompute",       \
+      .fallback = "none",                                                                          \
       .help = "block: keeps only the input of each block and recomputes its activations in the "   \
               "backward pass. Same bits, at most a third more time, activations of one block "     \
               "instead of all.")                                                                   \
     X(train, bucket_mb, REAL, .fallback = "25", .min = 0, .max = 65536, .unit = "MiB",             \
       .help = "Bucket size of the gradient all-reduce, which runs while the backward pass still "  \
               "runs. 0: one all-reduce after the backward pass.")                                  \
-    X(train, grad_reduce_dtype, CHOICE(train_grad_reduce_dtype), .fallback = "f32",                \
-      .pinned = true,                                                                              \
+    X(train, grad_reduce_dtype, CHOICE(train_grad_reduce_dtype), .formerly = "sums",               \
+      .fallback = "f32", .pinned = true,                                                           \
       .help =                                                                                      \
           "Type in which the ranks of a site reduce their gradients. bf16: half the bytes inside " \
           "the site, an error of 2^-9 at each addition, 2 more bytes of memory per parameter.")    \
@@ -355,7 +357,7 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "With train.compress sparse: momentum correction. A chunk that waits gathers a "     \
               "momentum with this decay "                                                          \
               "instead of the gradient. 0: none.")                                                 \
-    X(train, zero_stage, INT, .fallback = "0", .min = 0, .max = 3,                                 \
+    X(train, zero_stage, INT, .formerly = "zero", .fallback = "0", .min = 0, .max = 3,             \
       .help =                                                                                      \
           "What the ranks of a site share out, each holding its part. 0: nothing. 1: the f32 "     \
           "parameters that the optimizer updates, its moments and its update (ZeRO-1); each rank " \
@@ -454,8 +456,8 @@ CHOICES_INNER(CONFIG_ENUM)
               "them.")                                                                             \
     X(train, warmup_shape, CHOICE(train_warmup_shape), .fallback = "linear", .pinned = true,       \
       .help = "Shape of the warm-up: linear, or quadratic as in DeepSpeed's BERT.")                \
-    X(train, stable_steps, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "steps",            \
-      .pinned = true,                                                                              \
+    X(train, stable_steps, INT, .formerly = "hold", .fallback = "0", .min = 0, .max = 1e9,         \
+      .unit = "steps", .pinned = true,                                                             \
       .help = "Steps at the peak learning rate before the decay (the stable phase of WSD).")       \
     X(train, decay, CHOICE(train_decay), .fallback = "cosine", .pinned = true,                     \
       .help = "Shape of the decay to lr_end at train.steps. exponential: train.decay_factor to "   \

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "inner/config/config.h"
+#include "inner/config/keys.h"
 #include "inner/io/checkpoint_state.h"
 #include "kernels/base/log.h"
 
@@ -384,13 +384,14 @@ static enum err check_parts(const struct state *s, const struct checkpoint_part 
 static enum err check_same(const struct state *s, const struct checkpoint_meta *want,
                            const struct checkpoint_part *parts, size_t count, struct arena *a)
 {
+    const struct config_table keys = keys_inner(NULL);
     char *difference, *ours, *theirs;
     if (s->meta.seed != want->seed)
         return err_set(ERR_MISMATCH, "run.seed: %llu here, %llu there",
                        (unsigned long long)want->seed, (unsigned long long)s->meta.seed);
     TRY(config_without(want->settings, "train.steps", a, &ours));
     TRY(config_without(s->meta.settings, "train.steps", a, &theirs));
-    TRY(config_difference(ours, theirs, a, &difference));
+    TRY(config_difference(&keys, 1, ours, theirs, a, &difference));
     if (*difference)
         return err_set(ERR_MISMATCH, "%s", difference);
     if (!digest_equal(&s->meta.model, &want->model))

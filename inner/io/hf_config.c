@@ -322,13 +322,13 @@ static bool line_is_checked(const struct hf_config *c, const char *line)
     return false;
 }
 
-/* The lines "model.heads=4" of the checked keys in the canonical text of all keys. */
+/* The lines "model.heads=4" of the checked keys among the lines of all keys. */
 static enum err checked_lines(const struct hf_config *c, const struct config_table *t,
                               struct arena *a, char **out)
 {
     char *text;
     size_t at = 0;
-    TRY(config_canonical(t, 1, a, &text));
+    TRY(config_lines(t, 1, a, &text));
     TRY_ALLOC(*out = arena_alloc(a, strlen(text) + 1));
     for (const char *line = text, *next; *line; line = next) {
         next = line + strcspn(line, "\n") + 1;
@@ -367,7 +367,7 @@ enum err hf_check(const struct hf_config *c, const struct settings *s, struct ar
     TRY(checked_lines(c, &theirs, a, &their_lines));
     if (!strcmp(our_lines, their_lines))
         return check_family(c, s);
-    TRY(config_difference(our_lines, their_lines, a, &difference));
+    TRY(config_difference(&ours, 1, our_lines, their_lines, a, &difference));
     return err_set(ERR_MISMATCH, "%s describes another model than this configuration: %s", c->path,
                    difference);
 }

@@ -20,7 +20,7 @@ static enum err canonical_of(const struct settings *s, struct arena *a, char **t
     struct config_table t = keys_inner(&whole);
     whole.model_mlp = (int64_t)table_mlp(s);
     whole.model_types = s->model_types ? s->model_types : 1;
-    return config_canonical(&t, 1, a, text);
+    return config_lines(&t, 1, a, text);
 }
 
 static enum err rules_write(const struct hf_rule *rules, size_t count, const char *canonical,

@@ -45,7 +45,7 @@ static enum err table_of(const struct checkpoint_meta *meta, const char *dir, st
     TRY_ALLOC(s = arena_alloc(a, sizeof *s));
     TRY(yaml_of(meta->settings, a, &yaml));
     const struct config_table keys = keys_inner(s);
-    const struct config_text text = {dir, yaml, strlen(yaml)};
+    const struct config_text text = {dir, yaml, strlen(yaml), CONFIG_RECORDED};
     TRY(config_load_text(&keys, 1, &text, 0, NULL, a));
     TRY(table_make(t, s, a));
     struct digest d = table_digest(t);
@@ -83,7 +83,7 @@ static enum err check_body(const struct settings *s, const struct checkpoint_met
     TRY(config_canonical(&keys, 1, a, &canonical));
     TRY(body_of(canonical, a, &ours));
     TRY(body_of(meta->settings, a, &theirs));
-    TRY(config_difference(ours, theirs, a, &difference));
+    TRY(config_difference(&keys, 1, ours, theirs, a, &difference));
     if (!*meta->settings || *difference)
         return err_set(ERR_MISMATCH, "%s holds another model than the configuration describes%s%s",
                        dir, *meta->settings ? ": " : "", *meta->settings ? difference : "");

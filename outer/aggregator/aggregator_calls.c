@@ -34,7 +34,7 @@ static bool hello_config(struct aggregator *a, const struct wire_hello *m,
     } else if (!digest_equal(&d, &a->start.config)) {
         answer->outcome = ROUND_MISMATCH;
         /* The site prints it, so "here" is the site. */
-        enum err e = config_difference(theirs, a->o->canonical, &scratch, &difference);
+        enum err e = keys_difference(theirs, a->o->canonical, &scratch, &difference);
         aggregator_put_text(answer->text, e == ERR_OK ? difference : "the configuration differs");
         if (e == ERR_OK && strstr(difference, "run.initial"))
             snprintf(

@@ -79,7 +79,7 @@ static enum err claim_compare(struct env *w, const char *canonical, char *theirs
     struct digest here = identity_digest(canonical), there = identity_digest(theirs);
     if (digest_equal(&here, &there))
         return claim_grow(w, canonical, identity_steps(theirs), s);
-    TRY(config_difference(canonical, theirs, scratch, &difference));
+    TRY(keys_difference(canonical, theirs, scratch, &difference));
     return err_set(ERR_MISMATCH,
                    "the aggregator's directory was begun with other settings (there): %s",
                    difference);

@@ -219,7 +219,7 @@ static bool supply_config(const struct supply *s, const struct wire_hello *m,
     if (m->major != WIRE_MAJOR)
         supply_say(&answer->outcome, answer->text, ROUND_MISMATCH,
                    "protocol version: %d here, %" PRIu32 " there", WIRE_MAJOR, m->major);
-    else if (!equal && config_difference(theirs, s->o.canonical, &scratch, &difference) == ERR_OK)
+    else if (!equal && keys_difference(theirs, s->o.canonical, &scratch, &difference) == ERR_OK)
         supply_say(&answer->outcome, answer->text, ROUND_MISMATCH, "%.1900s", difference);
     else if (!equal)
         supply_say(&answer->outcome, answer->text, ROUND_MISMATCH, "the configuration differs");

@@ -6,6 +6,7 @@
 #include "kernels/base/clock.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/cmd_plan.h"
+#include "outer/config/amend.h"
 #include "outer/run/simulation.h"
 #include "outer/view/progress.h"
 
@@ -107,9 +108,10 @@ static void print_result(const struct sim_cmd *c)
            "commit\n",
            total, r->total_s, 100 * r->utilisation, r->exchange_s);
     print_sites(c);
+    char shown[AMEND_SHOWN_MAX];
     for (uint32_t i = 0; i < r->last.amendments.count; i++)
         printf("%samendment %u of outer.replan: %s from round %llu on\n", i ? "" : "\n", i + 1,
-               r->last.amendments.list[i].text,
+               amend_shown(&r->last.amendments.list[i], shown),
                (unsigned long long)r->last.amendments.list[i].round);
     if (!r->stopped && !r->last.amendments.count && c->p->o.outer_mode == OUTER_MODE_STRICT)
         print_bytes(c);

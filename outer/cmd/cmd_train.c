@@ -73,7 +73,7 @@ static enum err dry_run(struct job *j, bool all)
     const struct config_table tables[] = {keys_inner(j->s), keys_outer(&j->run->o)};
     char *text, warning[300];
     if (all)
-        TRY(config_print(tables, 2, &j->run->perm, &text));
+        TRY(config_print(tables, 2, CONFIG_TYPED, &j->run->perm, &text));
     else
         TRY(config_print_differing(tables, 2, &j->run->perm, &text));
     if (!all)

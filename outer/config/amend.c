@@ -22,18 +22,66 @@ static const struct amend_key amend_keys[] = {
 };
 enum { AMEND_KEY_COUNT = sizeof amend_keys / sizeof *amend_keys };
 
-static bool key_is(const char *section, const char *name, const char *key)
-{
-    size_t n = strlen(section);
-    return strncmp(key, section, n) == 0 && key[n] == '.' && strcmp(key + n + 1, name) == 0;
-}
-
-static const struct amend_key *amend_find(const char *key)
+static bool can_be_amended(const struct config_key *k)
 {
     for (unsigned i = 0; i < AMEND_KEY_COUNT; i++)
-        if (key_is(amend_keys[i].section, amend_keys[i].name, key))
-            return &amend_keys[i];
-    return NULL;
+        if (strcmp(k->section, amend_keys[i].section) == 0 &&
+            strcmp(k->name, amend_keys[i].name) == 0)
+            return true;
+    return false;
+}
+
+static const struct config_key *key_find(enum config_names names, const char *key)
+{
+    const struct config_table tables[] = {keys_inner(NULL), keys_outer(NULL)};
+    return config_key_find(tables, 2, names, key);
+}
+
+enum { KEY_MAX = 96 };
+
+/* Of "KEY=VALUE". */
+static const char *key_text(const char *text, char key[KEY_MAX])
+{
+    snprintf(key, KEY_MAX, "%.*s", (int)strcspn(text, "="), text);
+    return key;
+}
+
+static const struct config_key *key_of(const char *text)
+{
+    char key[KEY_MAX];
+    return key_find(CONFIG_RECORDED, key_text(text, key));
+}
+
+/* Names the nearest key, or the new name of an old one. */
+static enum err key_unknown(enum config_names names, const char *key, struct arena *a)
+{
+    struct settings s;
+    struct outer_settings o;
+    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
+    return config_set(tables, 2, names, key, "", a);
+}
+
+const char *amend_shown(const struct amendment *one, char out[AMEND_SHOWN_MAX])
+{
+    const struct config_key *k = key_of(one->text);
+    const char *value = one->text + strcspn(one->text, "=");
+    if (k)
+        snprintf(out, AMEND_SHOWN_MAX, "%s.%s%s", k->section, k->name, value);
+    else
+        snprintf(out, AMEND_SHOWN_MAX, "%s", one->text);
+    return out;
+}
+
+enum err amend_text(char *out, size_t size_bytes, const char *key, const char *value)
+{
+    struct arena scratch = arena_make(0);
+    const struct config_key *k = key_find(CONFIG_TYPED, key);
+    enum err e = k ? ERR_OK : key_unknown(CONFIG_TYPED, key, &scratch);
+    if (k)
+        snprintf(out, size_bytes, "%s.%s=%s", k->section, config_key_name(k, CONFIG_RECORDED),
+                 value);
+    arena_free(&scratch);
+    return e;
 }
 
 /* Why not the others: the first row whose key, or section ("model."), fits. */
@@ -67,12 +115,9 @@ static const char own_reason[] =
 
 const char *amend_refusal(const char *key, bool *known)
 {
-    struct settings s;
-    struct outer_settings o;
-    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
-    const struct config_key *k = config_key_find(tables, 2, key);
+    const struct config_key *k = key_find(CONFIG_TYPED, key);
     *known = k != NULL;
-    if (!k || amend_find(key))
+    if (!k || can_be_amended(k))
         return NULL;
     if (!k->pinned && strcmp(k->section, "privacy") != 0)
         return own_reason;
@@ -87,20 +132,17 @@ const char *amend_refusal(const char *key, bool *known)
 
 /* ---- settings of a round ---- */
 
-enum { KEY_MAX = 96 };
-
-/* "outer.every=200" into the tables. */
+/* "outer.lr=0.5" into the tables. */
 static enum err text_set(const struct config_table *tables, const char *text, struct arena *a)
 {
-    char key[KEY_MAX];
+    const struct config_key *k = key_of(text);
     size_t n = strcspn(text, "=");
+    char key[KEY_MAX];
     if (n >= sizeof key || !text[n])
         return err_set(ERR_PROTO, "\"%.100s\" is no amendment", text);
-    memcpy(key, text, n);
-    key[n] = 0;
-    if (!amend_find(key))
-        return err_set(ERR_PROTO, "%s cannot be amended by this program", key);
-    return config_set(tables, 2, key, text + n + 1, a);
+    if (!k || !can_be_amended(k))
+        return err_set(ERR_PROTO, "%s cannot be amended by this program", key_text(text, key));
+    return config_set(tables, 2, CONFIG_RECORDED, key_text(text, key), text + n + 1, a);
 }
 
 enum err amend_settings(struct settings *s, struct outer_settings *o, const struct keys_base *base,
@@ -404,16 +446,11 @@ static enum err rules_check(const struct amend_case *c, const struct keys_base *
     return config_rules_report(&rules);
 }
 
-static enum err key_check(const char *key, struct arena *a)
+static enum err key_check(const char *key)
 {
-    struct settings s;
-    struct outer_settings o;
-    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
     bool known;
     const char *why = amend_refusal(key, &known);
-    if (why)
-        return err_set(ERR_CONFIG, "%s: %s", key, why);
-    return known ? ERR_OK : config_set(tables, 2, key, "", a); /* which names the nearest key */
+    return why ? err_set(ERR_CONFIG, "%s: %s", key, why) : ERR_OK;
 }
 
 /* The settings of the last border, without and with the amendment. */
@@ -432,11 +469,14 @@ static enum err check(const struct keys_base *base, const struct schedule *s,
                       const struct amendments *list, const struct amendment *one, struct arena *a)
 {
     struct amend_case c = {.x = s};
+    const struct config_key *k = key_of(one->text);
     char key[KEY_MAX];
-    snprintf(key, sizeof key, "%.*s", (int)strcspn(one->text, "="), one->text);
     if (!amendments_text(one->text))
         return err_set(ERR_CONFIG, "\"%.100s\" is not of the form section.key value", one->text);
-    TRY(key_check(key, a));
+    if (!k)
+        return key_unknown(CONFIG_RECORDED, key_text(one->text, key), a);
+    snprintf(key, sizeof key, "%s.%s", k->section, k->name);
+    TRY(key_check(key));
     TRY(amend_border(s, one->round, &c.border));
     TRY(case_settings(&c, base, list, one, a));
     TRY(rules_check(&c, base));

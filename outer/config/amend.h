@@ -53,6 +53,12 @@ enum err amend_reschedule(const struct keys_base *base, const struct schedule *c
 /* The border of an amendment from this round on. ERR_PROTO: the run has no such round. */
 enum err amend_border(const struct schedule *s, uint64_t round, int64_t *step) MUST;
 
+/* An amendment has the key's recorded name (config.h). As people know it, "outer.lr=0.5"; and the
+ * text of one that a person asks for. ERR_CONFIG: there is no such key. */
+enum { AMEND_SHOWN_MAX = AMENDMENT_TEXT_MAX + 32 };
+const char *amend_shown(const struct amendment *one, char out[AMEND_SHOWN_MAX]);
+enum err amend_text(char *out, size_t size_bytes, const char *key, const char *value) MUST;
+
 /* May the key be amended? NULL; or why not. *known false: there is no such key. */
 const char *amend_refusal(const char *key, bool *known);
 /* May `one` follow the list? s: the schedule under the list. ERR_CONFIG: the reason. */

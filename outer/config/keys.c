@@ -28,28 +28,20 @@ static const struct config_key keys[] = {
 #undef X
 };
 
-static const struct config_renamed renamed[] = {
-    {"outer", "whole_rounds", "full_precision_rounds"},
-    {"outer", "feedback", "error_feedback_decay"},
-    {"outer", "back_off", "residual_reset"},
-    {"outer", "reencode_from", "downlink_compression_from"},
-    {"outer", "straggler_s", "straggler_timeout_s"},
-    {"outer", "extra_steps", "max_local_steps_offline"},
-    {"outer", "catch_up", "history_rounds"},
-};
-
 static const struct config_elsewhere measured = {
     "plan", "what is measured is in a probe file; atoll probe --write FILE makes it, site.probe "
             "names it, and atoll plan and atoll sim take --probe FILE"};
 
 struct config_table keys_outer(struct outer_settings *o)
 {
-    return (struct config_table){.keys = keys,
-                                 .count = sizeof keys / sizeof keys[0],
-                                 .values = o,
-                                 .renamed = renamed,
-                                 .renamed_count = sizeof renamed / sizeof renamed[0],
-                                 .elsewhere = &measured};
+    return (struct config_table){
+        .keys = keys, .count = sizeof keys / sizeof keys[0], .values = o, .elsewhere = &measured};
+}
+
+enum err keys_difference(const char *ours, const char *theirs, struct arena *a, char **text)
+{
+    const struct config_table tables[] = {keys_inner(NULL), keys_outer(NULL)};
+    return config_difference(tables, 2, ours, theirs, a, text);
 }
 
 /* Names the nearest multiples of p on both sides. */

@@ -143,8 +143,8 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .pinned = true,                                                                              \
       .help = "How moments are encoded. Finer than parameters, because the update divides by the " \
               "second moment.")                                                                    \
-    X(outer, full_precision_rounds, INT, .fallback = "1", .min = 1, .max = 1e6, .unit = "rounds",  \
-      .pinned = true,                                                                              \
+    X(outer, full_precision_rounds, INT, .formerly = "whole_rounds", .fallback = "1", .min = 1,    \
+      .max = 1e6, .unit = "rounds", .pinned = true,                                                \
       .help = "The first N rounds are sent in full precision (outer.full_precision) to set the "   \
               "shared scales and to flush error feedback. So is the last round, unless a "         \
               "residual is more than about twice its delta.")                                      \
@@ -154,7 +154,8 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "stay as they are. bf16: 16 bits of floating point; every contribution is "          \
               "forwarded. fixed: whole numbers of 2^-24 up to 8 in 28 bits; contributions are "    \
               "summed, exactly.")                                                                  \
-    X(outer, error_feedback_decay, REAL, .fallback = "1", .min = 0, .max = 1, .pinned = true,      \
+    X(outer, error_feedback_decay, REAL, .formerly = "feedback", .fallback = "1", .min = 0,        \
+      .max = 1, .pinned = true,                                                                    \
       .help = "Share of the residual that is carried to the next round. 1: classic error "         \
               "feedback; 0: none.")                                                                \
     X(outer, norm_limit, REAL, .fallback = "1000", .min = 0, .max = 1e9, .pinned = true,           \
@@ -169,13 +170,14 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "manifest has the factor; what is cut off is discarded and booked. Needs a codec "   \
               "whose contributions are forwarded, and 8 more bytes per parameter at the lead "     \
               "rank. 0: off.")                                                                     \
-    X(outer, residual_reset, REAL, .fallback = "0", .min = 0, .max = 1e6, .pinned = true,          \
+    X(outer, residual_reset, REAL, .formerly = "back_off", .fallback = "0", .min = 0, .max = 1e6,  \
+      .pinned = true,                                                                              \
       .help =                                                                                      \
           "After a round in which a site's residual exceeds this many times its delta, the next "  \
           "round is sent in full precision and the residuals are discarded, because they are too " \
           "old to apply at once. 0: never. Needs 8 more bytes per parameter at the lead rank.")    \
-    X(outer, downlink_compression_from, INT, .fallback = "9", .min = 0, .max = 1024,               \
-      .unit = "sites", .pinned = true,                                                             \
+    X(outer, downlink_compression_from, INT, .formerly = "reencode_from", .fallback = "9",         \
+      .min = 0, .max = 1024, .unit = "sites", .pinned = true,                                      \
       .help = "With at least this many sites in a round, the aggregator sums the contributions "   \
               "of a codec that cannot be summed in compressed form (and full-precision rounds) "   \
               "and compresses the sum, with a residual of its own, instead of forwarding every "   \
@@ -259,8 +261,8 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
           "With privacy.unit: directory of a site's ledger of runs, outside of every run.dir. "    \
           "Runs that share an owner with this one (without lists of owners: runs of this site) "   \
           "count in privacy.epsilon and privacy.cap. Empty: none, and each run counts alone.")     \
-    X(outer, straggler_timeout_s, REAL, .fallback = "60", .min = 0.05, .max = 1e6, .unit = "s",    \
-      .pinned = true,                                                                              \
+    X(outer, straggler_timeout_s, REAL, .formerly = "straggler_s", .fallback = "60", .min = 0.05,  \
+      .max = 1e6, .unit = "s", .pinned = true,                                                     \
       .help = "quorum: how long a round waits after its first contribution, at most. The only "    \
               "timeout "                                                                           \
               "setting.")                                                                          \
@@ -269,8 +271,8 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "time until a majority is in and the exchange) that a round then waits for the "     \
               "other sites, instead of outer.straggler_timeout_s (Decoupled DiLoCo). 0: the "      \
               "timeout alone.")                                                                    \
-    X(outer, max_local_steps_offline, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "steps", \
-      .pinned = true,                                                                              \
+    X(outer, max_local_steps_offline, INT, .formerly = "extra_steps", .fallback = "0", .min = 0,   \
+      .max = 1e9, .unit = "steps", .pinned = true,                                                 \
       .help = "quorum: steps that a site trains on while the aggregator is unreachable; 0: the "   \
               "site pauses.")                                                                      \
     X(outer, device, CHOICE(outer_device), .fallback = "auto",                                     \
@@ -284,8 +286,8 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
           "How the outer state of a fragment is hashed. whole: on one core. leaves: in pieces "    \
           "of 65536 values, on all threads of the outer device; for models of 100 million "        \
           "parameters and more. All sites need a version that has the setting.")                   \
-    X(outer, history_rounds, INT, .fallback = "8", .min = 1, .max = 1e6, .unit = "rounds",         \
-      .pinned = true,                                                                              \
+    X(outer, history_rounds, INT, .formerly = "catch_up", .fallback = "8", .min = 1, .max = 1e6,   \
+      .unit = "rounds", .pinned = true,                                                            \
       .help = "Committed rounds that are kept for sites that were away. A site that needs more "   \
               "takes a snapshot.")                                                                 \
     X(site, name, TEXT, .fallback = "",                                                            \
@@ -402,6 +404,8 @@ struct keys_base { /* a configuration: settings that pass all rules */
     const struct outer_settings *o;
 };
 struct config_table keys_outer(struct outer_settings *o);
+/* config_difference of texts with the keys of both tables. */
+enum err keys_difference(const char *ours, const char *theirs, struct arena *a, char **text) MUST;
 /* The rules over several keys of both tables. */
 void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
                       const struct settings *s);

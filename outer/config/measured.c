@@ -95,7 +95,7 @@ static enum err take(struct measured *m, const char *path, const struct args *gi
     struct config_table tables[MEASURED_TABLES];
     measured_tables(m, tables);
     for (unsigned i = 0; i < MEASURED_TABLES; i++)
-        tables[i].keep = true;
+        tables[i].keep = tables[i].written = true;
     TRY(config_load(tables, MEASURED_TABLES, path, given->setting_count, given->setting, a));
     drop_times(&m->plan_up_s, &before.plan_up_s, m->plan_up_mbit != before.plan_up_mbit);
     drop_times(&m->plan_down_s, &before.plan_down_s, m->plan_down_mbit != before.plan_down_mbit);

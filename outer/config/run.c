@@ -141,7 +141,7 @@ static enum err check_settings(const struct run *r, const struct portable *p, st
     TRY(config_canonical(&keys, 1, a, &pinned));
     TRY(config_without(pinned, "train.steps", a, &ours));
     TRY(config_without(p->meta.settings, "train.steps", a, &theirs));
-    TRY(config_difference(ours, theirs, a, &difference));
+    TRY(config_difference(&keys, 1, ours, theirs, a, &difference));
     return *difference ? err_set(ERR_MISMATCH, "the checkpoint is of another run: %s", difference)
                        : ERR_OK;
 }
@@ -267,7 +267,7 @@ static enum err read_settings(struct run *r, const struct run_source *source)
     const struct config_table tables[] = {keys_inner(&r->s), keys_outer(&r->o)};
     struct args args = *source->args;
     const struct config_text text = {source->config, source->text,
-                                     source->text ? strlen(source->text) : 0};
+                                     source->text ? strlen(source->text) : 0, source->names};
     if (source->role == RUN_PLAN)
         TRY(measured_arguments(source->args, false, &args, &r->perm));
     if (source->text)

@@ -25,11 +25,12 @@ enum run_role {
 };
 struct run_source {
     enum run_role role;
-    const char *config; /* path; NULL: defaults and arguments */
-    const char *text;   /* the configuration itself, which messages call `config`; or NULL */
-    const char *probe;  /* a probe file in place of site.probe; or NULL */
-    bool measures;      /* atoll probe, which makes site.probe: the file is not read */
-    int64_t sites;      /* RUN_PLAN: this many sites instead of outer.sites; 0: as configured */
+    const char *config;      /* path; NULL: defaults and arguments */
+    const char *text;        /* the configuration itself, which messages call `config`; or NULL */
+    enum config_names names; /* of the text */
+    const char *probe;       /* a probe file in place of site.probe; or NULL */
+    bool measures;           /* atoll probe, which makes site.probe: the file is not read */
+    int64_t sites; /* RUN_PLAN: this many sites instead of outer.sites; 0: as configured */
     const struct args *args; /* of the command line */
 };
 struct run {

@@ -499,7 +499,7 @@ static enum err record_start(struct atoll *a, const struct settings *s)
     struct run *r = a->run;
     const struct config_table tables[] = {keys_inner(&r->s), keys_outer(&r->o)};
     char *config;
-    TRY(config_print(tables, 2, &r->perm, &config));
+    TRY(config_print(tables, 2, CONFIG_RECORDED, &r->perm, &config));
     site_record_start(a->record, r,
                       &(struct site_facts){.s = s,
                                            .outer = true,

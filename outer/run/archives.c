@@ -115,6 +115,7 @@ static enum err settings_open(struct archives *c, const struct args *args)
         TRY(path_in(c, from->archive, "config.yaml", &source.config));
         TRY(file_read(source.config, SETTINGS_MAX, &c->run.perm, &text, &n));
         source.text = (const char *)text;
+        source.names = CONFIG_RECORDED;
     }
     TRY(run_open(&c->run, &source));
     for (uint32_t i = 0; i < from->head.end_count; i++) /* train.steps has grown */

@@ -48,7 +48,7 @@ enum err job_tell_start(struct job *j, int64_t step)
     const struct config_table tables[] = {keys_inner(j->s), keys_outer(&j->run->o)};
     struct jsonl *r = &j->out->record;
     char *config;
-    TRY(config_print(tables, 2, &j->run->perm, &config));
+    TRY(config_print(tables, 2, CONFIG_RECORDED, &j->run->perm, &config));
     TRY(events_begin(j, step));
     j->told.planned_step = step;
     j->told.eval_loss = NAN;

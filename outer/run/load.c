@@ -31,10 +31,11 @@ static enum err lines_of(const char *text, const char *section, struct arena *a,
 static enum err compare(struct load *l, const char *dir, const char *section, const char *ours,
                         const char *theirs)
 {
+    const struct config_table inner = keys_inner(NULL);
     char *here, *there, *text;
     TRY(lines_of(ours, section, &l->run.perm, &here));
     TRY(lines_of(theirs, section, &l->run.perm, &there));
-    TRY(config_difference(here, there, &l->run.perm, &text));
+    TRY(config_difference(&inner, 1, here, there, &l->run.perm, &text));
     if (!*text)
         return ERR_OK;
     return err_set(ERR_MISMATCH, "%s holds another model than the configuration describes: %s", dir,
@@ -248,6 +249,7 @@ static enum err load_open(struct load *l, const struct load_options *o, const st
     if (!o->config && dir) {
         TRY(recorded_config(dir, &l->run.perm, &path, &text));
         source.text = text;
+        source.names = CONFIG_RECORDED;
         source.config = text ? path : NULL;
     }
     enum err e = run_open(&l->run, &source);

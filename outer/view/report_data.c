@@ -2,6 +2,8 @@
 #include "outer/view/report_data.h"
 #include <math.h>
 #include <string.h>
+#include "inner/config/keys.h"
+#include "outer/config/keys.h"
 #include "outer/view/report_now.h"
 
 /* The record's keys. It has none of the outage, which outage_take finds. */
@@ -165,6 +167,16 @@ static enum err keep(const char **to, const struct jsonl_row *row, const char *k
     return ERR_OK;
 }
 
+/* The page shows the names that people type. */
+static enum err keep_config(struct report_run *r, const struct jsonl_row *row, struct arena *a)
+{
+    const struct config_table tables[] = {keys_inner(NULL), keys_outer(NULL)};
+    char *text;
+    TRY(config_print_typed(tables, 2, jsonl_string(row, "config"), a, &text));
+    r->start.config = text;
+    return ERR_OK;
+}
+
 static enum err start_take(struct report_run *r, const struct jsonl_row *row, struct arena *a)
 {
     char text[160];
@@ -198,7 +210,7 @@ static enum err start_take(struct report_run *r, const struct jsonl_row *row, st
     report_now_start(r, row, jsonl_number(row, "t"));
     TRY(keep(&r->sites.names, row, "site_names", a));
     TRY(keep(&r->start.run, row, "run", a));
-    TRY(keep(&r->start.config, row, "config", a));
+    TRY(keep_config(r, row, a));
     TRY(keep(&r->start.version, row, "version", a));
     TRY(keep(&r->start.commit, row, "commit", a));
     TRY(keep(&r->start.compiler, row, "compiler", a));

@@ -428,7 +428,7 @@ static enum err values_read(struct reading *r, size_t size_bytes, const char ***
     TRY(run_table(r, &tables[count++], commands));
     for (size_t i = 0; i < r->section_count; i++)
         TRY(section_table(r, &r->sections[i], &tables[count++]));
-    const struct config_text text = {r->t->source, r->t->text, size_bytes};
+    const struct config_text text = {r->t->source, r->t->text, size_bytes, CONFIG_TYPED};
     return config_load_text(tables, count, &text, 0, NULL, r->a);
 }
 

@@ -39,7 +39,7 @@ static void say(const struct run *r, const char *path, bool aggregator)
 static enum err settings_text(struct run *r, char **text)
 {
     const struct config_table tables[] = {keys_inner(&r->s), keys_outer(&r->o)};
-    return config_print(tables, 2, &r->perm, text);
+    return config_print(tables, 2, CONFIG_RECORDED, &r->perm, text);
 }
 
 static enum err open_in(struct archive_parts *p, struct run *r, struct env *w, const char *dir,

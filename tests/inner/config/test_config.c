@@ -397,7 +397,7 @@ static void printed_settings_read_back_to_the_same(void **state)
     char *first, *second, *canonical[2];
     struct config_table table = keys_inner(&settings);
     assert_int_equal(load_args(7, argv), ERR_OK);
-    assert_int_equal(config_print(&table, 1, &arena, &first), ERR_OK);
+    assert_int_equal(config_print(&table, 1, CONFIG_RECORDED, &arena, &first), ERR_OK);
     assert_int_equal(config_canonical(&table, 1, &arena, &canonical[0]), ERR_OK);
     assert_non_null(strstr(first, "    lr: 0.1  # default: 0.003\n"));
     assert_non_null(strstr(first, "    warmup: 40\n")); /* unchanged: no comment */
@@ -406,7 +406,7 @@ static void printed_settings_read_back_to_the_same(void **state)
     assert_string_equal(settings.data_train.items[0], "*.bin");
     assert_int_equal(settings.run_seed, 9000000000000000);
     assert_true(settings.train_beta2 == 0.3333333333333333 && settings.train_eps == 3e-9);
-    assert_int_equal(config_print(&table, 1, &arena, &second), ERR_OK);
+    assert_int_equal(config_print(&table, 1, CONFIG_RECORDED, &arena, &second), ERR_OK);
     assert_string_equal(first, second);
     assert_int_equal(config_canonical(&table, 1, &arena, &canonical[1]), ERR_OK);
     assert_string_equal(canonical[0], canonical[1]);
@@ -429,18 +429,19 @@ static void canonical_text_follows_values_not_spelling(void **state)
     assert_null(strstr(a, "run.dir"));
     assert_non_null(
         strstr(a, "model.bias=false\nmodel.causal=true\nmodel.classes=[]\nmodel.context=128\n"));
-    assert_int_equal(config_difference(a, b, &arena, &difference), ERR_OK);
+    assert_int_equal(config_difference(&table, 1, a, b, &arena, &difference), ERR_OK);
     assert_string_equal(difference, "");
     assert_int_equal(load_args(2, three), ERR_OK);
     assert_int_equal(config_canonical(&table, 1, &arena, &c), ERR_OK);
-    assert_int_equal(config_difference(a, c, &arena, &difference), ERR_OK);
+    assert_int_equal(config_difference(&table, 1, a, c, &arena, &difference), ERR_OK);
     assert_string_equal(difference,
                         "model.bias: false here, true there; model.layers: 4 here, 6 there; "
                         "train.lr: 0.001 here, 0.002 there");
-    assert_int_equal(config_difference("a.b=1\nc.d=2\n", "c.d=2\ne.f=3", &arena, &difference),
-                     ERR_OK);
+    assert_int_equal(
+        config_difference(&table, 1, "a.b=1\nc.d=2\n", "c.d=2\ne.f=3", &arena, &difference),
+        ERR_OK);
     assert_string_equal(difference, "a.b: 1 here, not set there; e.f: not set here, 3 there");
-    assert_int_equal(config_difference("=\n\n=x\n", "\n==\n", &arena, &difference),
+    assert_int_equal(config_difference(&table, 1, "=\n\n=x\n", "\n==\n", &arena, &difference),
                      ERR_OK); /* a peer's rubbish */
 }
 
@@ -459,8 +460,92 @@ static void a_key_of_later_has_a_line_where_it_is_set(void **state)
     assert_string_equal(before, same);
     assert_int_equal(load_args(1, hidden), ERR_OK);
     assert_int_equal(config_canonical(&table, 1, &arena, &other), ERR_OK);
-    assert_int_equal(config_difference(other, before, &arena, &difference), ERR_OK);
+    assert_int_equal(config_difference(&table, 1, other, before, &arena, &difference), ERR_OK);
     assert_string_equal(difference, "train.trust_layers: hidden here, not set there");
+}
+
+/* ---- two names of a key ---- */
+
+#define SHAPE(X) X(SHAPE_ROUND, round) X(SHAPE_PER_CORNER, per_corner, .recorded = "slow")
+CONFIG_ENUM(shape, SHAPE)
+CONFIG_CHOICES(shape, SHAPE)
+#define RENAMED(X)                                                                                 \
+    X(a, sync_every, INT, .recorded = "every", .fallback = "5", .min = 0, .max = 100,              \
+      .pinned = true, .help = "")                                                                  \
+    X(a, every_s, REAL, .fallback = "0", .min = 0, .max = 100, .pinned = true, .help = "")         \
+    X(a, form, CHOICE(shape), .recorded = "shape", .fallback = "round", .pinned = true, .help = "")
+struct renamed {
+#define X(...) CONFIG_FIELD(__VA_ARGS__)
+    RENAMED(X)
+#undef X
+};
+static const struct config_key renamed_keys[] = {
+#define X(...) CONFIG_ROW(struct renamed, __VA_ARGS__)
+    RENAMED(X)
+#undef X
+};
+
+static enum err load_renamed(struct renamed *r, const char *text, enum config_names names,
+                             bool written)
+{
+    const struct config_table t = {renamed_keys, 3, .values = r, .written = written};
+    const struct config_text source = {"t.yaml", text, strlen(text), names};
+    err_clear();
+    return config_load_text(&t, 1, &source, 0, NULL, &arena);
+}
+
+static const char typed[] = "a:\n    sync_every: 7\n    every_s: 0\n    form: per_corner\n",
+                  recorded[] = "a:\n    every: 7\n    every_s: 0\n    shape: slow\n";
+
+static void a_text_is_read_by_its_names(void **state)
+{
+    struct renamed r;
+    (void)state;
+    assert_int_equal(load_renamed(&r, typed, CONFIG_TYPED, false), ERR_OK);
+    assert_true(r.a_sync_every == 7 && r.a_form == SHAPE_PER_CORNER);
+    r = (struct renamed){0};
+    assert_int_equal(load_renamed(&r, recorded, CONFIG_RECORDED, false), ERR_OK);
+    assert_true(r.a_sync_every == 7 && r.a_form == SHAPE_PER_CORNER);
+    assert_int_equal(load_renamed(&r, recorded, CONFIG_TYPED, false), ERR_CONFIG);
+    assert_non_null(strstr(err_message(), "t.yaml:2: a.every is now named a.sync_every"));
+    assert_non_null(strstr(err_message(), "t.yaml:4: a.shape is now named a.form"));
+    assert_int_equal(load_renamed(&r, "a: {form: slow}", CONFIG_TYPED, false), ERR_CONFIG);
+    assert_non_null(strstr(err_message(), "a.form = \"slow\" is now named per_corner"));
+    assert_int_equal(load_renamed(&r, typed, CONFIG_RECORDED, false), ERR_CONFIG);
+    /* A probe file of before. */
+    assert_int_equal(load_renamed(&r, "a: {every: 9}", CONFIG_TYPED, true), ERR_OK);
+    assert_int_equal(r.a_sync_every, 9);
+    assert_int_equal(load_renamed(&r, "a: {every: 9, sync_every: 8}", CONFIG_TYPED, true),
+                     ERR_CONFIG);
+    assert_non_null(strstr(err_message(), "a.sync_every is here a second time"));
+}
+
+static void a_text_is_written_by_its_names(void **state)
+{
+    struct renamed r = {7, 0, SHAPE_PER_CORNER};
+    const struct config_table t = {renamed_keys, 3, .values = &r};
+    char *text;
+    (void)state;
+    assert_int_equal(config_canonical(&t, 1, &arena, &text), ERR_OK);
+    assert_string_equal(text, "a.every=7\na.every_s=0\na.shape=slow\n");
+    assert_int_equal(config_lines(&t, 1, &arena, &text), ERR_OK);
+    assert_string_equal(text, "a.every_s=0\na.form=per_corner\na.sync_every=7\n");
+    assert_int_equal(
+        config_difference(&t, 1, "a.every=7\nb.c=1\n", "a.every=8\nb.c=2\n", &arena, &text),
+        ERR_OK);
+    assert_string_equal(text, "a.sync_every: 7 here, 8 there; b.c: 1 here, 2 there");
+    assert_int_equal(config_print_typed(&t, 1,
+                                        "a:\n    every: 7  # default: 5\n    shape: slow\n"
+                                        "    every_s: 0\n    other: slow\n    every:",
+                                        &arena, &text),
+                     ERR_OK);
+    assert_string_equal(text, "a:\n    sync_every: 7  # default: 5\n    form: per_corner\n"
+                              "    every_s: 0\n    other: slow\n    every:");
+    assert_int_equal(config_explain(&t, 1, "a.every", &arena, &text), ERR_CONFIG);
+    assert_string_equal(err_message(), "a.every is now named a.sync_every");
+    assert_int_equal(config_reference(&t, 1, &arena, &text), ERR_OK);
+    assert_non_null(strstr(text, "| `a.every` | `a.sync_every` |\n| `a.shape` | `a.form` |\n"
+                                 "| `a.form: slow` | `a.form: per_corner` |\n"));
 }
 
 static void reference_lists_every_key(void **state)
@@ -686,6 +771,8 @@ int main(void)
         T(printed_settings_read_back_to_the_same),
         T(canonical_text_follows_values_not_spelling),
         T(a_key_of_later_has_a_line_where_it_is_set),
+        T(a_text_is_read_by_its_names),
+        T(a_text_is_written_by_its_names),
         T(reference_lists_every_key),
         T(rules_across_keys),
     };

@@ -450,8 +450,8 @@ static void the_configuration_that_is_written_fits(void **state)
     char *text;
     assert_int_equal(read(&c, LLAMA ", \"rms_norm_eps\": 1e-05, \"rope_theta\": 500000.0"), ERR_OK);
     assert_int_equal(hf_yaml(&c, &arena, &text), ERR_OK);
-    if (config_load_text(&t, 1, &(struct config_text){"run.yaml", text, strlen(text)}, 0, NULL,
-                         &arena))
+    if (config_load_text(&t, 1, &(struct config_text){"run.yaml", text, strlen(text), CONFIG_TYPED},
+                         0, NULL, &arena))
         fail_msg("%s\n%s", err_message(), text);
     assert_int_equal(hf_check(&c, &s, &arena), ERR_OK);
     assert_int_equal(s.model_context, 4096);
@@ -481,8 +481,9 @@ static void an_encoders_data_section_is_written(void **state)
         struct config_table t = keys_inner(&s);
         char *text = "";
         if (read(&c, cases[i].fields) || hf_yaml(&c, &arena, &text) ||
-            config_load_text(&t, 1, &(struct config_text){"run.yaml", text, strlen(text)}, 0, NULL,
-                             &arena) ||
+            config_load_text(&t, 1,
+                             &(struct config_text){"run.yaml", text, strlen(text), CONFIG_TYPED}, 0,
+                             NULL, &arena) ||
             hf_check(&c, &s, &arena))
             fail_msg("%s", err_message());
         size_t n = strlen(text), m = strlen(cases[i].ends);
