@@ -21,7 +21,7 @@ describe() {
 run: {name: $1, seed: 7}
 $(model "$2")
 data: {tokenizer: external, tokenizer_sha256: $sha, $3}
-train: {sequence: 64, optimizer: adamw, weight_decay: 0.01, checkpoint_every: 500, $4}
+train: {seq_len: 64, optimizer: adamw, weight_decay: 0.01, checkpoint_every: 500, $4}
 device: {kind: cpu, dtype: f32, threads: $threads}
 outer: {sites: [a, b], $5, codec: int4}
 $(places "$1")
@@ -32,7 +32,7 @@ END
 
 # train NAME DATA [FROM]: an aggregator and two sites over mutual TLS, until the last step
 train() {
-    from=${3:+--run.from $3}
+    from=${3:+--run.init_from $3}
     "$program" serve --config "$1.yaml" $from >"$1-aggregator.log" 2>&1 &
     aggregator=$!
     "$program" train --config "$1.yaml" --site.name a --run.dir "$1/a" --data.train "$2/train-0-*.bin" --log.progress none $from \
@@ -50,8 +50,8 @@ train() {
 rounded() { awk "BEGIN {printf \"%.3f\", $(value "$1" "$2")}"; }
 
 # ---- masked text ----
-describe masked "head: mlm" 'objective: mlm, mask_rate: 0.3, eval: ["text/eval-*.bin"]' \
-    "batch_tokens: 4096, steps: $steps, warmup: 100, lr: 0.004, eval_tokens: 16384" "every: 20, optimizer: average"
+describe masked "head: mlm" 'objective: mlm, mlm_probability: 0.3, eval: ["text/eval-*.bin"]' \
+    "batch_tokens: 4096, steps: $steps, warmup_steps: 100, lr: 0.004, eval_tokens: 16384" "sync_every: 20, optimizer: average"
 train masked text
 "$program" eval --tokens 0 --config masked.yaml --run.dir masked/a --format json >masked.json 2>eval.log || fail "atoll eval"
 before=$(grep '"kind":"eval"' masked/a/metrics.jsonl | head -n 1 >first.json && value loss first.json)
@@ -64,7 +64,7 @@ say "a [MASK] of the family of birds: $(sed -n 's/^  \([^ ]*\) *\([0-9.]*\)$/\1 
 for name in tuned random; do
     describe $name "pooler: true, pooler_norm: true, classes: [$count]" \
         "objective: labels, classes: $classes, eval: [\"held/train-*.bin\"]" \
-        "batch_tokens: 1024, steps: $tune, warmup: 50, lr: 0.0015, dropout: 0.1, eval_tokens: 16384" "every: 10, optimizer: average"
+        "batch_tokens: 1024, steps: $tune, warmup_steps: 50, lr: 0.0015, dropout: 0.1, eval_tokens: 16384" "sync_every: 10, optimizer: average"
     [ $name = tuned ] && train $name labels masked/a || train $name labels
     "$program" eval --tokens 0 --config $name.yaml --run.dir $name/a >$name.txt 2>eval.log || fail "atoll eval"
     "$program" eval --tokens 0 --config $name.yaml --run.dir $name/a --format json >$name.json 2>eval.log || fail "atoll eval"

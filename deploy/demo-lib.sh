@@ -55,7 +55,7 @@ shards() {
 }
 # model HEAD: of the configurations
 model() {
-    echo "model: {vocab: 4096, layers: 2, heads: 4, width: 128, mlp: 320, context: 64, causal: false, positions: rope, activation: geglu,
+    echo "model: {vocab_size: 4096, layers: 2, heads: 4, d_model: 128, d_ff: 320, max_seq_len: 64, causal: false, positions: rope, activation: geglu,
         bias: false, embed_norm: true, $1}"
 }
 # places NAME: of the configuration, where the processes find each other

@@ -21,9 +21,9 @@ describe() {
 run: {name: $1, seed: 7}
 $(model "$4")
 data: {tokenizer: external, tokenizer_sha256: $sha, $5}
-train: {sequence: 64, optimizer: adamw, weight_decay: 0.01, checkpoint_every: 50, $6}
+train: {seq_len: 64, optimizer: adamw, weight_decay: 0.01, checkpoint_every: 50, $6}
 device: {kind: cpu, dtype: f32, threads: $3}
-outer: {sites: [$2], every: 10, codec: int8, optimizer: average, weights: equal, full_precision: fixed}
+outer: {sites: [$2], sync_every: 10, codec: int8, optimizer: average, weights: equal, full_precision: fixed}
 $(places "$1")
 privacy: {$7}
 END
@@ -32,7 +32,7 @@ END
 # train NAME: an aggregator and three sites over mutual TLS, until the last step
 train() {
     certificates "$1" a b c
-    "$program" serve --config "$1.yaml" --run.from masked/a >"$1-aggregator.log" 2>&1 &
+    "$program" serve --config "$1.yaml" --run.init_from masked/a >"$1-aggregator.log" 2>&1 &
     aggregator=$!
     processes=$aggregator
     part=0
@@ -40,7 +40,7 @@ train() {
         text="labels/train-$part-*.bin"
         [ "$1$s" != privatea ] || text="$text,canaries/in-0000.bin"
         "$program" train --config "$1.yaml" --site.name $s --run.dir "$1/$s" --data.train "$text" \
-            --log.progress none --run.from masked/a >"$1-$s.log" 2>&1 &
+            --log.progress none --run.init_from masked/a >"$1-$s.log" 2>&1 &
         eval "$s=\$!"
         processes="$processes $!"
         part=$((part + 1))
@@ -57,14 +57,14 @@ held_out() { # held_out NAME: "loss L, accuracy A"
 }
 
 # ---- masked text, public ----
-describe masked a "$(nproc)" "head: mlm" 'objective: mlm, mask_rate: 0.3, eval: ["text/eval-*.bin"]' \
-    "batch_tokens: 4096, steps: $steps, warmup: $((steps / 10)), lr: 0.004, eval_tokens: 16384" "secure: off"
+describe masked a "$(nproc)" "head: mlm" 'objective: mlm, mlm_probability: 0.3, eval: ["text/eval-*.bin"]' \
+    "batch_tokens: 4096, steps: $steps, warmup_steps: $((steps / 10)), lr: 0.004, eval_tokens: 16384" "secure: off"
 "$program" train --config masked.yaml --site.aggregator= --site.name a --run.dir masked/a --data.train "text/train-0-*.bin" \
     --outer.full_precision bf16 --log.progress none >masked.log 2>&1 || fail "masked text"
 say "an encoder of public masked text, $steps steps"
 
 # ---- labels ----
-tuning="batch_tokens: 16384, steps: $tune, warmup: $((tune / 8)), eval_tokens: 16384"
+tuning="batch_tokens: 16384, steps: $tune, warmup_steps: $((tune / 8)), eval_tokens: 16384"
 head="pooler: true, pooler_norm: true, classes: [$count]"
 data="objective: labels, classes: $classes, eval: [\"held/train-*.bin\"]"
 budget="unit: sequence, epsilon: $epsilon, delta: 0.00001, clip: 0.5"
@@ -80,7 +80,7 @@ train plain
 say "the same without privacy:                                               $(held_out plain)"
 describe alone a "$(nproc)" "$head" "$data" "$tuning, lr: 0.01" "secure: off, $budget"
 "$program" train --config alone.yaml --site.aggregator= --site.name a --run.dir alone/a --data.train "labels/train-0-*.bin" \
-    --run.from masked/a --log.progress none >alone.log 2>&1 || fail "one site alone"
+    --run.init_from masked/a --log.progress none >alone.log 2>&1 || fail "one site alone"
 say "one site alone, with the same privacy:                                  $(held_out alone)"
 
 # ---- what was spent, what an audit finds, what left the sites ----

@@ -25,8 +25,8 @@ overlap() {
     for mb in 0 25; do
         rm -rf "$build/overlap"
         deploy/ranks.sh "$gpus" "$build/bin/atoll" train --device.kind cuda --data.train "$1" --run.dir "$build/overlap" \
-            --train.steps 30 --train.warmup 0 --model.layers 12 --model.heads 12 --model.width 768 --model.context 1024 \
-            --train.sequence 1024 --train.batch_tokens $((32768 * gpus)) --train.bucket_mb $mb --log.progress none >"$build/overlap.txt" 2>&1 ||
+            --train.steps 30 --train.warmup_steps 0 --model.layers 12 --model.heads 12 --model.d_model 768 --model.max_seq_len 1024 \
+            --train.seq_len 1024 --train.batch_tokens $((32768 * gpus)) --train.bucket_mb $mb --log.progress none >"$build/overlap.txt" 2>&1 ||
             { tail -n 5 "$build/overlap.txt"; return 1; }
         sed -n 's/.*"step_ms":\([0-9.]*\).*"exposed_ms":\([0-9.]*\).*/\2 \1/p' "$build/overlap/metrics.jsonl" | tail -n 20 | sort -n |
             awk -v mb=$mb '{e[NR] = $1; s += $2} END {printf "bucket_mb=%s exposed_ms=%.2f step_ms=%.2f\n", mb, e[int((NR + 1) / 2)], s / NR}'

@@ -30,7 +30,7 @@ for release in ${*:-12 13}; do
 END
     cat >"$bare/root/run/run.yaml" <<'END'
 run: {name: bare, seed: 7}
-outer: {sites: [a, b], every: 6, codec: int4}
+outer: {sites: [a, b], sync_every: 6, codec: int4}
 model: {tensors: tensors.json}
 train: {steps: 24}
 site: {aggregator: "127.0.0.1:7443", aggregator_name: localhost}

@@ -33,15 +33,16 @@ struct walk {
 
 /* ---- 1. Settings: a table of keys gets its defaults, then this text, then the command line. ----
  */
-static const char walk_settings[] = "model: {vocab: 256, layers: 4, heads: 4, width: 128}\n"
-                                    "train: {steps: 200, sequence: 128, batch_tokens: 2048, "
-                                    "optimizer: lamb, lr: 0.01, warmup: 20}\n";
+static const char walk_settings[] = "model: {vocab_size: 256, layers: 4, heads: 4, d_model: 128}\n"
+                                    "train: {steps: 200, seq_len: 128, batch_tokens: 2048, "
+                                    "optimizer: lamb, lr: 0.01, warmup_steps: 20}\n";
 
 static enum err walk_configure(struct walk *w, int argc, char **argv)
 {
     struct config_table keys = keys_inner(&w->s);
     struct config_rules rules = {.length = 0};
-    const struct config_text text = {"one_site.c", walk_settings, sizeof walk_settings - 1};
+    const struct config_text text = {
+        .name = "one_site.c", .text = walk_settings, .size_bytes = sizeof walk_settings - 1};
     TRY(config_load_text(&keys, 1, &text, argc, argv, &w->perm));
     keys_check(&rules, &w->s);
     return config_rules_report(&rules);
@@ -53,7 +54,7 @@ static enum err walk_prepare_text(struct walk *w, const char *text, const char *
     const struct text_options o = {.out = out,
                                    .sites = 1,
                                    .held_out = 0.05,
-                                   .sequence = (uint64_t)w->s.train_sequence,
+                                   .sequence = (uint64_t)w->s.train_seq_len,
                                    .shard_tokens = 100000000,
                                    .replace = true};
     struct text_report r;
@@ -73,9 +74,9 @@ static enum err walk_open_shards(struct walk *w, struct loader *l, const char *o
     const struct config_list files = {&path, 1};
     const struct loader_options o = {.seed = (uint64_t)w->s.run_seed,
                                      .ranks = 1,
-                                     .sequence = (size_t)w->s.train_sequence,
+                                     .sequence = (size_t)w->s.train_seq_len,
                                      .batch_tokens = batch_tokens,
-                                     .vocab = w->s.model_vocab,
+                                     .vocab = w->s.model_vocab_size,
                                      .objective = objective_trained(&w->s),
                                      .settings = &w->s};
     return loader_open(l, &w->perm, &files, &o);
@@ -83,7 +84,7 @@ static enum err walk_open_shards(struct walk *w, struct loader *l, const char *o
 
 static enum err walk_open_data(struct walk *w, const char *out)
 {
-    size_t sequence = (size_t)w->s.train_sequence, all = (size_t)w->s.train_batch_tokens;
+    size_t sequence = (size_t)w->s.train_seq_len, all = (size_t)w->s.train_batch_tokens;
     TRY(walk_open_shards(w, &w->loader, out, "train-0-*.bin", all));
     TRY(walk_open_shards(w, &w->held_out, out, "eval-*.bin", sequence));
     return objective_batch_open(w->loader.options.objective, &w->batch, &w->perm,

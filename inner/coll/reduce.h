@@ -57,7 +57,7 @@ struct grad_reduce {
      * beside them are 0. range_count 0: the whole slab. */
     const struct dev_range *ranges;
     size_t range_count;
-    float clip;     /* train.clip_per = bucket: train.clip; 0: no clip here */
+    float clip;     /* train.clip_per = bucket: train.max_grad_norm; 0: no clip here */
     double targets; /* of this rank in the step, set in front of its last backward pass */
     double *norms;  /* device, borrowed, (2): a bucket's sum of squares; 1. NULL: no clip here */
     float *factor;  /* device, borrowed: of the bucket */

@@ -73,15 +73,23 @@ static struct place find_in_file(const struct loading *l, const char *full)
 }
 
 /* The right name in the wrong section (model.lr) is nearer than any other spelling. */
-static unsigned distance(const struct config_key *k, const char *full)
+static unsigned distance_of(const struct config_key *k, const char *own, const char *full)
 {
     char name[128];
     const char *dot = strchr(full, '.');
-    if (dot && !strcmp(dot + 1, k->name))
+    if (dot && !strcmp(dot + 1, own))
         return nearest_edits(full, k->section) > 0; /* 1: section differs */
     bool map = k->field && dot && strchr(dot + 1, '.');
-    snprintf(name, sizeof name, "%s.%s", k->section, map ? k->field : k->name);
+    snprintf(name, sizeof name, "%s.%s", k->section, map ? k->field : own);
     return 1 + nearest_edits(full, name);
+}
+
+/* A misspelt former name is near, too. */
+static unsigned distance(const struct config_key *k, const char *full)
+{
+    const char *old = config_key_old(k);
+    unsigned d = distance_of(k, k->name, full), before = old ? 1 + distance_of(k, old, full) : d;
+    return before < d ? before : d;
 }
 
 static const struct config_key *nearest(const struct loading *l, const char *full)

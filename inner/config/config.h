@@ -67,10 +67,10 @@ struct config_elsewhere { /* a section that is in files of another kind: refused
 };
 
 /* A row of a key table names only what it needs:
- *     X(outer, every, INT, .fallback = "50", .min = 1, .max = 1e6, .unit = "steps", .pinned = true,
- *       .help = "H: inner steps between two rounds of a fragment.")
- * TYPE is BOOL, INT, REAL, TEXT, LIST, CHOICE(e): `enum e` with the names e_choices, or
- * CHOICE_OF(e, names): an enum of another header with the names names_choices. */
+ *     X(outer, sync_every, INT, .recorded = "every", .fallback = "50", .min = 1, .max = 1e6, .unit
+ * = "steps", .pinned = true, .help = "H: inner steps between two rounds of a fragment.") TYPE is
+ * BOOL, INT, REAL, TEXT, LIST, CHOICE(e): `enum e` with the names e_choices, or CHOICE_OF(e,
+ * names): an enum of another header with the names names_choices. */
 #define CONFIG_FIELD_BOOL                      bool
 #define CONFIG_FIELD_INT                       int64_t
 #define CONFIG_FIELD_REAL                      double

@@ -548,7 +548,7 @@ enum err config_explain(const struct config_table *tables, size_t table_count, c
 enum err config_reference(const struct config_table *tables, size_t table_count, struct arena *a,
                           char **text)
 {
-    struct out o = {.a = a};
+    struct out o = {.a = a}, renamed = {.a = a};
     TRY(puts_to(&o,
                 "# Configuration\n\n"
                 "One YAML file of sections and keys; `--section.key value` on the command line "
@@ -558,10 +558,12 @@ enum err config_reference(const struct config_table *tables, size_t table_count,
                 "may be written `1e6`; lists on the command line are separated by commas, and an "
                 "item with a comma in it stands in quotes: `'\"a,b.bin\",c.bin'`.\n"));
     TRY(each_key(&o, tables, table_count, reference_section, reference_key));
-    TRY(puts_to(&o, "\n## Renamed keys\n\nAn old name is refused, with the new one. Files that the "
-                    "program wrote have the old names and are read.\n\n"
-                    "| old | new |\n|---|---|\n"));
-    TRY(each_key(&o, tables, table_count, print_no_section, renamed_key));
+    TRY(each_key(&renamed, tables, table_count, print_no_section, renamed_key));
+    if (renamed.length)
+        TRY(puts_to(&o, "\n## Renamed keys\n\nAn old name is refused, with the new one. Files that "
+                        "the program wrote have the old names and are read.\n\n"
+                        "| old | new |\n|---|---|\n"));
+    TRY(put(&o, renamed.text ? renamed.text : "", renamed.length));
     *text = o.text;
     return ERR_OK;
 }

@@ -21,8 +21,9 @@ static const struct config_key keys[] = {
 
 int64_t keys_warmup(const struct settings *s)
 {
-    bool fits = s->train_warmup + s->train_stable_steps <= s->train_steps;
-    return fits || s->train_warmup != KEYS_WARMUP ? s->train_warmup : s->train_steps / 10;
+    bool fits = s->train_warmup_steps + s->train_stable_steps <= s->train_steps;
+    return fits || s->train_warmup_steps != KEYS_WARMUP ? s->train_warmup_steps
+                                                        : s->train_steps / 10;
 }
 
 struct config_table keys_inner(struct settings *s)
@@ -62,7 +63,7 @@ enum { HEAD_DIMENSION_CUDA = 256 }; /* attention_plain.cu's */
 
 static void check_heads(struct config_rules *r, const struct settings *s)
 {
-    long long heads = s->model_heads, shared = s->model_kv_heads, width = s->model_width;
+    long long heads = s->model_heads, shared = s->model_kv_heads, width = s->model_d_model;
     bool rope = s->model_positions == MODEL_POSITIONS_ROPE;
     if (shared && heads % shared)
         config_broken(
@@ -73,7 +74,7 @@ static void check_heads(struct config_rules *r, const struct settings *s)
     if (width % heads) {
         config_broken(
             r,
-            "model.heads = %lld does not divide model.width = %lld; make the width a multiple "
+            "model.heads = %lld does not divide model.d_model = %lld; make the width a multiple "
             "of the heads",
             heads, width);
         return;
@@ -81,7 +82,7 @@ static void check_heads(struct config_rules *r, const struct settings *s)
     if (rope && width / heads % 2)
         config_broken(
             r,
-            "model.positions = rope turns pairs, but a head has model.width / model.heads = "
+            "model.positions = rope turns pairs, but a head has model.d_model / model.heads = "
             "%lld channels; "
             "the nearest larger width is %lld",
             width / heads, width + heads);
@@ -130,12 +131,12 @@ static void check_classes(struct config_rules *r, const struct settings *s)
 
 static void check_multiverse(struct config_rules *r, const struct settings *s)
 {
-    if (s->model_heads_n > 1 && s->model_classes.count != 1)
-        config_broken(
-            r,
-            "model.heads_n = %lld needs one task; model.classes has %zu, and model.heads_n "
-            "= 1 is a plain head for each",
-            (long long)s->model_heads_n, s->model_classes.count);
+    if (s->model_classifier_heads > 1 && s->model_classes.count != 1)
+        config_broken(r,
+                      "model.classifier_heads = %lld needs one task; model.classes has %zu, and "
+                      "model.classifier_heads "
+                      "= 1 is a plain head for each",
+                      (long long)s->model_classifier_heads, s->model_classes.count);
     if (s->train_heads_drop > 0 && s->train_heads_drop <= 1)
         config_broken(r,
                       "train.heads_drop = %g would drop heads no worse than the others; use more "
@@ -146,7 +147,7 @@ static void check_multiverse(struct config_rules *r, const struct settings *s)
 /* Settings of encoders that exclude each other. */
 static void check_encoder(struct config_rules *r, const struct settings *s)
 {
-    bool factorised = s->model_embed && s->model_embed != s->model_width;
+    bool factorised = s->model_embedding_size && s->model_embedding_size != s->model_d_model;
     check_classes(r, s);
     check_multiverse(r, s);
     if (s->train_layer_drop > 0 && s->model_norm_place == MODEL_NORM_POST)
@@ -154,25 +155,28 @@ static void check_encoder(struct config_rules *r, const struct settings *s)
                       "train.layer_drop = %g with model.norm_place = post: without its layer a "
                       "norm would run alone; use pre",
                       s->train_layer_drop);
-    if (s->train_standard > 0 && s->model_norm_place != MODEL_NORM_NONE)
+    if (s->train_standardization_weight > 0 && s->model_norm_place != MODEL_NORM_NONE)
         config_broken(r,
-                      "train.standard = %g with model.norm_place = %s: the loss stands in place of "
+                      "train.standardization_weight = %g with model.norm_place = %s: the loss "
+                      "stands in place of "
                       "norms; use model.norm_place = none",
-                      s->train_standard,
+                      s->train_standardization_weight,
                       config_choice_name(model_norm_place_choices, s->model_norm_place));
     if (factorised && s->model_head == MODEL_HEAD_PLAIN && !s->model_classes.count)
         config_broken(r,
-                      "model.embed = %lld is not model.width = %lld, and model.head = plain has no "
+                      "model.embedding_size = %lld is not model.d_model = %lld, and model.head = "
+                      "plain has no "
                       "matrix from one to the other; use model.head = mlm",
-                      (long long)s->model_embed, (long long)s->model_width);
+                      (long long)s->model_embedding_size, (long long)s->model_d_model);
     if (s->model_head == MODEL_HEAD_MLM && s->model_activation == MODEL_ACTIVATION_SWIGLU)
         config_broken(r, "model.head = mlm has the activation of model.activation, and swiglu is a "
                          "gate; use gelu, gelu_erf or geglu (its GELU without the gate)");
-    if (s->model_global_every && !s->model_window)
-        config_broken(r,
-                      "model.global_every = %lld without model.window: all layers see the whole "
-                      "sequence",
-                      (long long)s->model_global_every);
+    if (s->model_global_attn_every && !s->model_sliding_window)
+        config_broken(
+            r,
+            "model.global_attn_every = %lld without model.sliding_window: all layers see the whole "
+            "sequence",
+            (long long)s->model_global_attn_every);
 }
 
 static void check_model(struct config_rules *r, const struct settings *s)
@@ -185,9 +189,10 @@ static void check_model(struct config_rules *r, const struct settings *s)
         config_broken(r, "model.rope_low = %g is not less than model.rope_high = %g",
                       s->model_rope_low, s->model_rope_high);
     bool own = !*s->model_tensors; /* else no key of model.* counts */
-    if (own && s->data_tokenizer == DATA_TOKENIZER_BYTES && s->model_vocab < 256)
-        config_broken(r, "model.vocab = %lld is less than the 256 ids of data.tokenizer = bytes",
-                      (long long)s->model_vocab);
+    if (own && s->data_tokenizer == DATA_TOKENIZER_BYTES && s->model_vocab_size < 256)
+        config_broken(r,
+                      "model.vocab_size = %lld is less than the 256 ids of data.tokenizer = bytes",
+                      (long long)s->model_vocab_size);
 }
 
 static const struct {
@@ -213,15 +218,15 @@ static void check_masks(struct config_rules *r, const struct settings *s)
     const char *chosen = objectives[s->data_objective].name;
     long long least = s->data_pairs == DATA_PAIRS_NONE ? 4 : 5;
     check_belongs(r, "data.mask", s->data_mask != DATA_MASK_TOKEN, "mlm", chosen);
-    check_belongs(r, "data.mask_rate", s->data_mask_rate != 0.15, "mlm", chosen);
+    check_belongs(r, "data.mlm_probability", s->data_mlm_probability != 0.15, "mlm", chosen);
     check_belongs(r, "data.pairs", s->data_pairs != DATA_PAIRS_NONE, "mlm", chosen);
-    check_belongs(r, "data.short", s->data_short != 0.1, "mlm", chosen);
+    check_belongs(r, "data.short_seq_prob", s->data_short_seq_prob != 0.1, "mlm", chosen);
     check_belongs(r, "data.classes", s->data_classes.count > 0, "labels", chosen);
-    if (s->data_objective != DATA_OBJECTIVE_CAUSAL && s->train_sequence < least)
+    if (s->data_objective != DATA_OBJECTIVE_CAUSAL && s->train_seq_len < least)
         config_broken(r,
-                      "train.sequence = %lld is too short for data.objective = %s: special tokens "
+                      "train.seq_len = %lld is too short for data.objective = %s: special tokens "
                       "take %lld of at least %lld",
-                      (long long)s->train_sequence, chosen, least - 2, least);
+                      (long long)s->train_seq_len, chosen, least - 2, least);
 }
 
 static void check_objective(struct config_rules *r, const struct settings *s)
@@ -255,17 +260,17 @@ static void check_objective(struct config_rules *r, const struct settings *s)
 
 static void check_batch(struct config_rules *r, const struct settings *s)
 {
-    long long sequence = s->train_sequence, batch = s->train_batch_tokens,
+    long long sequence = s->train_seq_len, batch = s->train_batch_tokens,
               micro = s->train_micro_batch_tokens;
-    if (!*s->model_tensors && sequence > s->model_context)
-        config_broken(r, "train.sequence = %lld is longer than model.context = %lld", sequence,
-                      (long long)s->model_context);
+    if (!*s->model_tensors && sequence > s->model_max_seq_len)
+        config_broken(r, "train.seq_len = %lld is longer than model.max_seq_len = %lld", sequence,
+                      (long long)s->model_max_seq_len);
     if (batch % sequence)
-        config_broken(r, "train.batch_tokens = %lld is not a multiple of train.sequence = %lld",
+        config_broken(r, "train.batch_tokens = %lld is not a multiple of train.seq_len = %lld",
                       batch, sequence);
     if (micro % sequence)
         config_broken(r,
-                      "train.micro_batch_tokens = %lld is not a multiple of train.sequence = %lld",
+                      "train.micro_batch_tokens = %lld is not a multiple of train.seq_len = %lld",
                       micro, sequence);
     if (micro && batch % micro)
         config_broken(r,
@@ -314,12 +319,13 @@ static void check_optimizer_keys(struct config_rules *r, const struct settings *
 static void check_optimizer(struct config_rules *r, const struct settings *s)
 {
     check_optimizer_keys(r, s);
-    if (s->train_optimizer == OPTIM_LANS && s->train_normalize && s->train_clip > 0)
+    if (s->train_optimizer == OPTIM_LANS && s->train_normalize && s->train_max_grad_norm > 0)
         config_broken(r,
                       "train.optimizer = lans divides the gradient of each tensor by its norm, and "
-                      "train.clip = %g would scale all of them before: two rules; use train.clip = "
+                      "train.max_grad_norm = %g would scale all of them before: two rules; use "
+                      "train.max_grad_norm = "
                       "0, or train.normalize = false",
-                      s->train_clip);
+                      s->train_max_grad_norm);
     if (s->train_trust_all && s->train_trust_layers == TRAIN_TRUST_LAYERS_HIDDEN)
         config_broken(r, "train.trust_all = true gives biases and norms a trust ratio, and "
                          "train.trust_layers = hidden takes it from them; use one of the two");
@@ -357,18 +363,20 @@ static enum optim_kind nearest_optimizer(const struct settings *s)
 static void check_freeze(struct config_rules *r, const struct settings *s)
 {
     long long warms = keys_warmup(s), least = warms > 1 ? warms : 1,
-              steps = llround(s->train_freeze * (double)s->train_steps);
+              steps = llround(s->train_compress_start * (double)s->train_steps);
     char warmup[80] = "which has to see one gradient";
     if (warms > 1)
-        snprintf(warmup, sizeof warmup, "before the warm-up of train.warmup = %lld ends", warms);
+        snprintf(warmup, sizeof warmup, "before the warm-up of train.warmup_steps = %lld ends",
+                 warms);
     if (steps >= least ||
-        least > s->train_steps) /* train.warmup > train.steps: has an error of its own */
+        least > s->train_steps) /* train.warmup_steps > train.steps: has an error of its own */
         return;
-    config_broken(r,
-                  "train.freeze = %g freezes the second moment after %lld of train.steps = %lld, "
-                  "%s; use train.freeze = %.4g or more",
-                  s->train_freeze, steps, (long long)s->train_steps, warmup,
-                  ceil(1e4 * (double)least / (double)s->train_steps) / 1e4);
+    config_broken(
+        r,
+        "train.compress_start = %g freezes the second moment after %lld of train.steps = %lld, "
+        "%s; use train.compress_start = %.4g or more",
+        s->train_compress_start, steps, (long long)s->train_steps, warmup,
+        ceil(1e4 * (double)least / (double)s->train_steps) / 1e4);
 }
 
 /* Settings of another compression than the one that is chosen are mistakes. */
@@ -376,12 +384,12 @@ static void check_compress_keys(struct config_rules *r, const struct settings *s
 {
     const enum train_compress chosen = s->train_compress;
     const char *name = config_choice_name(train_compress_choices, chosen);
-    if (chosen == TRAIN_COMPRESS_NONE && s->train_freeze != 0.2)
+    if (chosen == TRAIN_COMPRESS_NONE && s->train_compress_start != 0.2)
         config_broken(
             r,
-            "train.freeze = %g belongs to train.compress, which is none; leave it out, or "
+            "train.compress_start = %g belongs to train.compress, which is none; leave it out, or "
             "choose train.compress = onebit, zeroone or sparse",
-            s->train_freeze);
+            s->train_compress_start);
     if (chosen == TRAIN_COMPRESS_NONE && !s->train_error_feedback)
         config_broken(r, "train.error_feedback = false belongs to train.compress, which is "
                          "none; leave it out, or choose train.compress = onebit");
@@ -462,8 +470,8 @@ static void check_modules(struct config_rules *r, const struct settings *s)
 {
     long long modules = s->train_modules, layers = s->model_layers;
     const struct config_excluded not [] = {
-        {s->model_shared, "model.shared = true", "false"},
-        {s->model_heads_n > 1, "model.heads_n", "1"},
+        {s->model_share_layers, "model.share_layers = true", "false"},
+        {s->model_classifier_heads > 1, "model.classifier_heads", "1"},
         {s->train_micro_batch_tokens && s->train_micro_batch_tokens < s->train_batch_tokens,
          "train.micro_batch_tokens", "0"},
         {s->train_activation_checkpointing != TRAIN_CHECKPOINTING_NONE,
@@ -501,7 +509,7 @@ static void check_modules(struct config_rules *r, const struct settings *s)
 static void check_clip(struct config_rules *r, const struct settings *s)
 {
     const struct config_excluded not [] = {
-        {s->train_clip <= 0, "train.clip = 0", "a clip above 0"},
+        {s->train_max_grad_norm <= 0, "train.max_grad_norm = 0", "a clip above 0"},
         {s->train_compress != TRAIN_COMPRESS_NONE, "train.compress", "none"},
         {s->train_layer_drop > 0, "train.layer_drop", "0"},
         {s->train_stages.count > 0, "train.stages", "none of them"},
@@ -516,17 +524,18 @@ static void check_schedule(struct config_rules *r, const struct settings *s)
 {
     int64_t warmup = keys_warmup(s);
     if (warmup + s->train_stable_steps > s->train_steps)
-        config_broken(r,
-                      "train.warmup = %lld and train.stable_steps = %lld together are longer than "
-                      "train.steps = %lld",
-                      (long long)warmup, (long long)s->train_stable_steps,
-                      (long long)s->train_steps);
-    if (s->train_decay != TRAIN_DECAY_EXPONENTIAL &&
-        (s->train_decay_factor != 0.9 || s->train_decay_steps != 250))
-        config_broken(r,
-                      "train.decay_factor and train.decay_steps belong to train.decay = "
-                      "exponential; train.decay is %s",
-                      config_choice_name(train_decay_choices, s->train_decay));
+        config_broken(
+            r,
+            "train.warmup_steps = %lld and train.stable_steps = %lld together are longer than "
+            "train.steps = %lld",
+            (long long)warmup, (long long)s->train_stable_steps, (long long)s->train_steps);
+    if (s->train_lr_schedule != TRAIN_LR_SCHEDULE_EXPONENTIAL &&
+        (s->train_lr_decay_factor != 0.9 || s->train_lr_decay_steps != 250))
+        config_broken(
+            r,
+            "train.lr_decay_factor and train.lr_decay_steps belong to train.lr_schedule = "
+            "exponential; train.lr_schedule is %s",
+            config_choice_name(train_lr_schedule_choices, s->train_lr_schedule));
 }
 
 struct keys_stage keys_stage(const struct settings *s, size_t i)
@@ -551,19 +560,20 @@ static bool stage_reads(const char *text)
 
 static void check_emulation(struct config_rules *r, const struct settings *s)
 {
-    const char *products = config_choice_name(device_products_choices, s->device_products);
-    bool hybrid = s->device_products == DEVICE_PRODUCTS_FP8_HYBRID,
-         narrow = s->device_products != DEVICE_PRODUCTS_MODEL || s->device_accumulator,
+    const char *products =
+        config_choice_name(device_matmul_precision_choices, s->device_matmul_precision);
+    bool hybrid = s->device_matmul_precision == DEVICE_MATMUL_FP8_HYBRID,
+         narrow = s->device_matmul_precision != DEVICE_MATMUL_MODEL || s->device_accumulator,
          gpu = s->device_kind == DEVICE_CUDA;
     if (narrow && !gpu && s->device_dtype != DEVICE_DTYPE_F32)
         config_broken(r, "device.%s%s is emulated on the CPU in f32 only; use device.dtype = f32",
-                      s->device_accumulator ? "accumulator" : "products = ",
+                      s->device_accumulator ? "accumulator" : "matmul_precision = ",
                       s->device_accumulator ? "" : products);
     else if (narrow && gpu && (!hybrid || s->device_accumulator))
         config_broken(r,
                       "device.%s%s is emulated on the CPU only; use device.kind = cpu, or "
-                      "device.products = fp8_hybrid alone",
-                      s->device_accumulator ? "accumulator" : "products = ",
+                      "device.matmul_precision = fp8_hybrid alone",
+                      s->device_accumulator ? "accumulator" : "matmul_precision = ",
                       s->device_accumulator ? "" : products);
     if (s->device_accumulator_chunk && !s->device_accumulator)
         config_broken(r,
@@ -610,11 +620,11 @@ static void check_shares(struct config_rules *r, const struct settings *s)
 static void check_stages(struct config_rules *r, const struct settings *s)
 {
     size_t count = s->train_stages.count, read = 0;
-    if (count && *s->run_from)
+    if (count && *s->run_init_from)
         config_broken(r,
                       "train.stages begins with few layers and overwrites the others; leave it "
-                      "out, or run.from = %.200s, whose parameters are trained",
-                      s->run_from);
+                      "out, or run.init_from = %.200s, whose parameters are trained",
+                      s->run_init_from);
     for (size_t i = 0; i < count; i++)
         if (stage_reads(s->train_stages.items[i]))
             read++;
@@ -630,8 +640,8 @@ static void check_stages(struct config_rules *r, const struct settings *s)
     for (size_t i = 0; i < count; i++)
         check_stage(r, s, i);
     check_shares(r, s);
-    if (s->model_shared)
-        config_broken(r, "train.stages with model.shared = true: all layers have the same "
+    if (s->model_share_layers)
+        config_broken(r, "train.stages with model.share_layers = true: all layers have the same "
                          "parameters, so there is none to add");
     if (s->train_layer_drop > 0)
         config_broken(
@@ -648,7 +658,7 @@ int64_t keys_unit_sequences(const struct settings *s)
 
 int64_t keys_expected_units(const struct settings *s)
 {
-    return s->train_batch_tokens / (s->train_sequence * keys_unit_sequences(s));
+    return s->train_batch_tokens / (s->train_seq_len * keys_unit_sequences(s));
 }
 
 int64_t keys_bands(const struct settings *s)
@@ -677,18 +687,18 @@ static void check_mechanism(struct config_rules *r, const struct settings *s)
 
 static void check_units(struct config_rules *r, const struct settings *s)
 {
-    long long k = keys_unit_sequences(s), sequence = s->train_sequence,
+    long long k = keys_unit_sequences(s), sequence = s->train_seq_len,
               batch = s->train_batch_tokens;
     if (batch % (sequence * k))
         config_broken(r,
-                      "train.batch_tokens = %lld is not a multiple of train.sequence x "
+                      "train.batch_tokens = %lld is not a multiple of train.seq_len x "
                       "privacy.unit_sequences = %lld x %lld",
                       batch, sequence, k);
     if (s->privacy_unit == PRIVACY_UNIT_OWNER && s->model_classes.count > 1 &&
         s->privacy_clipping == PRIVACY_CLIPPING_GHOST)
         config_broken(r, "privacy.unit = owner with several tasks of model.classes: the examples "
                          "of an owner are not side by side in the heads; use privacy.clipping = "
-                         "slow");
+                         "per_example");
 }
 
 /* Whatever makes a record's gradient depend on other records, or lets a number out that is not
@@ -704,14 +714,15 @@ static void check_privacy(struct config_rules *r, const struct settings *s)
          "cpu"},
         {s->device_dtype == DEVICE_DTYPE_BF16, "device.dtype = bf16",
          "norms are compared with f32 sums", "f32"},
-        {s->device_products != DEVICE_PRODUCTS_MODEL, "device.products", "its norms are not tested",
-         "model"},
+        {s->device_matmul_precision != DEVICE_MATMUL_MODEL, "device.matmul_precision",
+         "its norms are not tested", "model"},
         {s->device_accumulator > 0, "device.accumulator", "its norms are not tested", "0"},
         {s->data_pairs == DATA_PAIRS_NSP, "data.pairs = nsp",
          "an example holds text of two documents, so two records share it", "sop or none"},
-        {s->model_heads_n > 1, "model.heads_n", "its orthogonality loss belongs to no record", "1"},
-        {s->train_standard > 0, "train.standard", "its loss is over the tokens of several records",
-         "0"},
+        {s->model_classifier_heads > 1, "model.classifier_heads",
+         "its orthogonality loss belongs to no record", "1"},
+        {s->train_standardization_weight > 0, "train.standardization_weight",
+         "its loss is over the tokens of several records", "0"},
         {s->train_grad_reduce_dtype != TRAIN_GRAD_REDUCE_F32, "train.grad_reduce_dtype = bf16",
          "it rounds a clipped sum further than the noise allows for", "f32"},
         {s->train_modules > 1, "train.modules", "modules do not clip record by record", "1"},
@@ -733,29 +744,31 @@ static void check_privacy(struct config_rules *r, const struct settings *s)
                       "privacy.unit is %s",
                       unit);
     if (s->privacy_unit == PRIVACY_UNIT_NONE) {
-        if (s->privacy_epsilon > 0 || s->privacy_cap > 0)
-            config_broken(r, "privacy.epsilon or privacy.cap with privacy.unit = none: nothing is "
-                             "hidden; give privacy.unit, such as sequence");
+        if (s->privacy_epsilon > 0 || s->privacy_epsilon_max > 0)
+            config_broken(
+                r, "privacy.epsilon or privacy.epsilon_max with privacy.unit = none: nothing is "
+                   "hidden; give privacy.unit, such as sequence");
         return;
     }
     check_units(r, s);
     check_mechanism(r, s);
-    if (s->privacy_noise == 0 && s->privacy_epsilon == 0)
+    if (s->privacy_noise_multiplier == 0 && s->privacy_epsilon == 0)
         config_broken(r,
                       "privacy.unit = %s without noise: give privacy.epsilon, for which the noise "
-                      "is computed, or privacy.noise",
+                      "is computed, or privacy.noise_multiplier",
                       unit);
-    if (s->privacy_noise > 0 && s->privacy_noise < PRIVACY_NOISE_MIN)
-        config_broken(r, "privacy.noise = %g is below %g: it hides nothing", s->privacy_noise,
-                      PRIVACY_NOISE_MIN);
+    if (s->privacy_noise_multiplier > 0 && s->privacy_noise_multiplier < PRIVACY_NOISE_MIN)
+        config_broken(r, "privacy.noise_multiplier = %g is below %g: it hides nothing",
+                      s->privacy_noise_multiplier, PRIVACY_NOISE_MIN);
     bool fixed = s->privacy_sampling == PRIVACY_SAMPLING_FIXED;
-    if (fixed && (s->privacy_epsilon > 0 || s->privacy_cap > 0))
-        config_broken(r,
-                      "privacy.%s = %g with privacy.sampling = fixed: the order of the records "
-                      "follows from run.seed, which all sites know, so no epsilon can be claimed; "
-                      "use privacy.sampling = poisson, or neither privacy.epsilon nor privacy.cap",
-                      s->privacy_epsilon > 0 ? "epsilon" : "cap",
-                      s->privacy_epsilon > 0 ? s->privacy_epsilon : s->privacy_cap);
+    if (fixed && (s->privacy_epsilon > 0 || s->privacy_epsilon_max > 0))
+        config_broken(
+            r,
+            "privacy.%s = %g with privacy.sampling = fixed: the order of the records "
+            "follows from run.seed, which all sites know, so no epsilon can be claimed; "
+            "use privacy.sampling = poisson, or neither privacy.epsilon nor privacy.epsilon_max",
+            s->privacy_epsilon > 0 ? "epsilon" : "epsilon_max",
+            s->privacy_epsilon > 0 ? s->privacy_epsilon : s->privacy_epsilon_max);
     for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
         if (not [i].given)
             config_broken(r, "privacy.unit = %s with %s: %s; use %s, or privacy.unit = none", unit,

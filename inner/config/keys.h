@@ -46,17 +46,17 @@
 #define TRAIN_MUON_COEFFICIENTS(X)                                                                 \
     X(TRAIN_MUON_COEFFICIENTS_SAME, same)                                                          \
     X(TRAIN_MUON_COEFFICIENTS_PER_ITERATION, per_iteration)
-#define TRAIN_DECAY(X)                                                                             \
-    X(TRAIN_DECAY_COSINE, cosine)                                                                  \
-    X(TRAIN_DECAY_LINEAR, linear)                                                                  \
-    X(TRAIN_DECAY_NONE, none) X(TRAIN_DECAY_EXPONENTIAL, exponential)
+#define TRAIN_LR_SCHEDULE(X)                                                                       \
+    X(TRAIN_LR_SCHEDULE_COSINE, cosine)                                                            \
+    X(TRAIN_LR_SCHEDULE_LINEAR, linear)                                                            \
+    X(TRAIN_LR_SCHEDULE_NONE, none) X(TRAIN_LR_SCHEDULE_EXPONENTIAL, exponential)
 #define TRAIN_WARMUP_SHAPE(X) X(TRAIN_WARMUP_LINEAR, linear) X(TRAIN_WARMUP_QUADRATIC, quadratic)
 #define DEVICE_KIND(X)        X(DEVICE_CPU, cpu) X(DEVICE_CUDA, cuda)
 #define DEVICE_DTYPE(X)                                                                            \
     X(DEVICE_DTYPE_F32, f32) X(DEVICE_DTYPE_BF16, bf16) X(DEVICE_DTYPE_AUTO, auto)
-#define DEVICE_PRODUCTS(X)                                                                         \
-    X(DEVICE_PRODUCTS_MODEL, model)                                                                \
-    X(DEVICE_PRODUCTS_FP8, fp8) X(DEVICE_PRODUCTS_FP8_HYBRID, fp8_hybrid)
+#define DEVICE_MATMUL(X)                                                                           \
+    X(DEVICE_MATMUL_MODEL, model)                                                                  \
+    X(DEVICE_MATMUL_FP8, fp8) X(DEVICE_MATMUL_FP8_HYBRID, fp8_hybrid)
 #define DEVICE_ATTENTION(X)                                                                        \
     X(DEVICE_ATTENTION_AUTO, auto) X(DEVICE_ATTENTION_OWN, own) X(DEVICE_ATTENTION_CUDNN, cudnn)
 #define DEVICE_GRAPHS(X)                                                                           \
@@ -71,7 +71,9 @@
     X(PRIVACY_SAMPLING_CYCLIC, cyclic) X(PRIVACY_SAMPLING_FIXED, fixed)
 #define PRIVACY_MECHANISM(X)                                                                       \
     X(PRIVACY_MECHANISM_INDEPENDENT, independent) X(PRIVACY_MECHANISM_BANDED, banded)
-#define PRIVACY_CLIPPING(X) X(PRIVACY_CLIPPING_GHOST, ghost) X(PRIVACY_CLIPPING_SLOW, slow)
+#define PRIVACY_CLIPPING(X)                                                                        \
+    X(PRIVACY_CLIPPING_GHOST, ghost)                                                               \
+    X(PRIVACY_CLIPPING_PER_EXAMPLE, per_example, .recorded = "slow")
 #define CHOICES_INNER(X)                                                                           \
     X(model_positions, MODEL_POSITIONS)                                                            \
     X(model_norm, MODEL_NORM)                                                                      \
@@ -97,11 +99,11 @@
     X(train_trust_layers, TRAIN_TRUST_LAYERS)                                                      \
     X(train_muon_scale, TRAIN_MUON_SCALE)                                                          \
     X(train_muon_coefficients, TRAIN_MUON_COEFFICIENTS)                                            \
-    X(train_decay, TRAIN_DECAY)                                                                    \
+    X(train_lr_schedule, TRAIN_LR_SCHEDULE)                                                        \
     X(train_warmup_shape, TRAIN_WARMUP_SHAPE)                                                      \
     X(device_kind, DEVICE_KIND)                                                                    \
     X(device_dtype, DEVICE_DTYPE)                                                                  \
-    X(device_products, DEVICE_PRODUCTS)                                                            \
+    X(device_matmul_precision, DEVICE_MATMUL)                                                      \
     X(device_attention, DEVICE_ATTENTION)                                                          \
     X(device_graphs, DEVICE_GRAPHS)                                                                \
     X(privacy_unit, PRIVACY_UNIT)                                                                  \
@@ -143,27 +145,28 @@ CHOICES_INNER(CONFIG_ENUM)
     X(run, after_checkpoint_timeout_s, INT, .fallback = "3600", .min = 1, .max = 1e6, .unit = "s", \
       .help = "Longest time of run.after_checkpoint, then it is ended and tried again; also how "  \
               "long the end of the run waits for it.")                                             \
-    X(run, from, TEXT, .fallback = "",                                                             \
+    X(run, init_from, TEXT, .recorded = "from", .fallback = "",                                    \
       .help = "Directory of a finished run (or its inner/) whose parameters, and at a site whose " \
               "moments, this run starts from instead of run.seed. All sites and the aggregator "   \
               "must start from equal parameters. A file that ends in .safetensors: values of a "   \
               "trainer (docs/python.md 5).")                                                       \
-    X(model, vocab, INT, .fallback = "256", .min = 2, .max = 1e6, .unit = "tokens",                \
-      .pinned = true, .help = "Vocabulary size; 256 for the byte vocabulary.")                     \
+    X(model, vocab_size, INT, .recorded = "vocab", .fallback = "256", .min = 2, .max = 1e6,        \
+      .unit = "tokens", .pinned = true, .help = "Vocabulary size; 256 for the byte vocabulary.")   \
     X(model, layers, INT, .fallback = "4", .min = 1, .max = 512, .pinned = true,                   \
       .help = "Transformer blocks.")                                                               \
     X(model, heads, INT, .fallback = "4", .min = 1, .max = 512, .pinned = true,                    \
-      .help = "Attention heads; must divide model.width.")                                         \
+      .help = "Attention heads; must divide model.d_model.")                                       \
     X(model, kv_heads, INT, .fallback = "0", .min = 0, .max = 512, .pinned = true,                 \
       .help = "Key and value heads, each shared by a group of query heads (grouped-query "         \
               "attention, Llama); must divide model.heads. 0: as many as heads.")                  \
-    X(model, width, INT, .fallback = "128", .min = 8, .max = 65536, .pinned = true,                \
-      .help = "Channels of the residual stream.")                                                  \
-    X(model, mlp, INT, .fallback = "0", .min = 0, .max = 262144, .pinned = true,                   \
+    X(model, d_model, INT, .recorded = "width", .fallback = "128", .min = 8, .max = 65536,         \
+      .pinned = true, .help = "Channels of the residual stream.")                                  \
+    X(model, d_ff, INT, .recorded = "mlp", .fallback = "0", .min = 0, .max = 262144,               \
+      .pinned = true,                                                                              \
       .help = "Hidden width of the MLP. 0: 4 x width; with swiglu 8/3 x width, rounded up to a "   \
               "multiple of 64, which has as many parameters.")                                     \
-    X(model, context, INT, .fallback = "128", .min = 1, .max = 131072, .unit = "tokens",           \
-      .pinned = true, .help = "Longest sequence; rows of the position table.")                     \
+    X(model, max_seq_len, INT, .recorded = "context", .fallback = "128", .min = 1, .max = 131072,  \
+      .unit = "tokens", .pinned = true, .help = "Longest sequence; rows of the position table.")   \
     X(model, positions, CHOICE(model_positions), .fallback = "learned", .pinned = true,            \
       .help =                                                                                      \
           "learned: a position table is added to the embedding (GPT-2). rope: rotary positions "   \
@@ -171,7 +174,7 @@ CHOICES_INNER(CONFIG_ENUM)
     X(model, rope_theta, REAL, .fallback = "10000", .min = 1, .max = 1e9, .pinned = true,          \
       .help = "Base of the rotary angles; Llama 3 has 500000.")                                    \
     X(model, rope_theta_local, REAL, .fallback = "10000", .min = 1, .max = 1e9, .pinned = true,    \
-      .help = "Base of the rotary angles of layers with a window (model.window).")                 \
+      .help = "Base of the rotary angles of layers with a window (model.sliding_window).")         \
     X(model, rope_factor, REAL, .fallback = "1", .min = 1, .max = 1e6, .pinned = true,             \
       .later = true,                                                                               \
       .help = "Rotary angles as Llama 3.1 scales them: those that turn less than rope_low times "  \
@@ -205,14 +208,16 @@ CHOICES_INNER(CONFIG_ENUM)
           "model does not see.")                                                                   \
     X(model, bias, BOOL, .fallback = "true", .pinned = true,                                       \
       .help = "Biases in linear layers and LayerNorm.")                                            \
-    X(model, tied, BOOL, .fallback = "true", .pinned = true,                                       \
+    X(model, tie_embeddings, BOOL, .recorded = "tied", .fallback = "true", .pinned = true,         \
       .help = "true: the output head is the token embedding. false: a matrix of its own.")         \
-    X(model, types, INT, .fallback = "0", .min = 0, .max = 8, .pinned = true,                      \
+    X(model, token_types, INT, .recorded = "types", .fallback = "0", .min = 0, .max = 8,           \
+      .pinned = true,                                                                              \
       .help = "Token types, each with an embedding that is added (BERT has 2). 0: none.")          \
-    X(model, embed, INT, .fallback = "0", .min = 0, .max = 65536, .pinned = true,                  \
-      .help = "Width of the embeddings; a matrix brings them to model.width (ALBERT has 128). "    \
-              "0: model.width, without that matrix.")                                              \
-    X(model, shared, BOOL, .fallback = "false", .pinned = true,                                    \
+    X(model, embedding_size, INT, .recorded = "embed", .fallback = "0", .min = 0, .max = 65536,    \
+      .pinned = true,                                                                              \
+      .help = "Width of the embeddings; a matrix brings them to model.d_model (ALBERT has 128). "  \
+              "0: model.d_model, without that matrix.")                                            \
+    X(model, share_layers, BOOL, .recorded = "shared", .fallback = "false", .pinned = true,        \
       .help = "One block's parameters are applied model.layers times (ALBERT).")                   \
     X(model, head, CHOICE(model_head), .fallback = "plain", .pinned = true,                        \
       .help = "Head of the tokens. plain: one matrix (GPT). mlm: dense layer, activation, norm, "  \
@@ -230,14 +235,16 @@ CHOICES_INNER(CONFIG_ENUM)
     X(model, classes, LIST, .fallback = "", .pinned = true,                                        \
       .help = "Number of classes of each task, one head for each; needs model.pooler. Empty: the " \
               "pooler has the head for pairs.")                                                    \
-    X(model, heads_n, INT, .fallback = "1", .min = 1, .max = 16, .pinned = true,                   \
+    X(model, classifier_heads, INT, .recorded = "heads_n", .fallback = "1", .min = 1, .max = 16,   \
+      .pinned = true,                                                                              \
       .help = "Classifiers of the one task of model.classes, pairwise orthogonal (multiverse "     \
               "learning); the mean of their probabilities is the prediction. 1: a plain head.")    \
-    X(model, window, INT, .fallback = "0", .min = 0, .max = 131072, .unit = "tokens",              \
-      .pinned = true,                                                                              \
+    X(model, sliding_window, INT, .recorded = "window", .fallback = "0", .min = 0, .max = 131072,  \
+      .unit = "tokens", .pinned = true,                                                            \
       .help = "Local attention: a token sees those at most half the window away (ModernBERT has "  \
               "128). 0: the whole sequence.")                                                      \
-    X(model, global_every, INT, .fallback = "0", .min = 0, .max = 512, .pinned = true,             \
+    X(model, global_attn_every, INT, .recorded = "global_every", .fallback = "0", .min = 0,        \
+      .max = 512, .pinned = true,                                                                  \
       .help = "With a window: layers 0, n, 2n, .. also see the whole sequence "                    \
               "(ModernBERT has 3). 0: none of them does.")                                         \
     X(model, tensors, TEXT, .fallback = "", .later = true,                                         \
@@ -283,13 +290,15 @@ CHOICES_INNER(CONFIG_ENUM)
       .help =                                                                                      \
           "What mlm masks. token: single tokens. word: whole words. ngram: one to three whole "    \
           "words in a row (ALBERT).")                                                              \
-    X(data, mask_rate, REAL, .fallback = "0.15", .min = 0.001, .max = 0.9, .pinned = true,         \
+    X(data, mlm_probability, REAL, .recorded = "mask_rate", .fallback = "0.15", .min = 0.001,      \
+      .max = 0.9, .pinned = true,                                                                  \
       .help = "Share of the tokens that mlm masks; BERT has 0.15, ModernBERT 0.3.")                \
     X(data, pairs, CHOICE(data_pairs), .fallback = "none", .pinned = true,                         \
       .help = "Second task of mlm, on pairs of segments. nsp: does the second follow, or is it "   \
               "another document's (BERT)? sop: are they in order (ALBERT)?")                       \
-    X(data, short, REAL, .fallback = "0.1", .min = 0, .max = 1, .pinned = true,                    \
-      .help = "Share of the examples of mlm that are shorter than train.sequence on purpose.")     \
+    X(data, short_seq_prob, REAL, .recorded = "short", .fallback = "0.1", .min = 0, .max = 1,      \
+      .pinned = true,                                                                              \
+      .help = "Share of the examples of mlm that are shorter than train.seq_len on purpose.")      \
     X(data, classes, LIST, .fallback = "", .pinned = true,                                         \
       .help = "Names of the classes of labels in order, as data.json has them; TASK=CLASS where "  \
               "data.train names tasks. Several sites must set it.")                                \
@@ -305,8 +314,9 @@ CHOICES_INNER(CONFIG_ENUM)
     X(train, batch_tokens, INT, .fallback = "4096", .min = 1, .max = 1e9, .unit = "tokens",        \
       .pinned = true,                                                                              \
       .help = "Tokens of one site's inner step; a multiple of sequence x ranks x micro-batches.")  \
-    X(train, sequence, INT, .fallback = "128", .min = 1, .max = 131072, .unit = "tokens",          \
-      .pinned = true, .help = "Tokens of one training sequence; at most model.context.")           \
+    X(train, seq_len, INT, .recorded = "sequence", .fallback = "128", .min = 1, .max = 131072,     \
+      .unit = "tokens", .pinned = true,                                                            \
+      .help = "Tokens of one training sequence; at most model.max_seq_len.")                       \
     X(train, micro_batch_tokens, INT, .formerly = "micro_tokens", .fallback = "0", .min = 0,       \
       .max = 1e9, .unit = "tokens",                                                                \
       .help = "Tokens of one micro-batch of a rank; gradients accumulate over the micro-batches "  \
@@ -327,27 +337,32 @@ CHOICES_INNER(CONFIG_ENUM)
     X(train, compress, CHOICE(train_compress), .fallback = "none", .pinned = true,                 \
       .help =                                                                                      \
           "What the ranks of a site send. none: gradients, in train.grad_reduce_dtype. onebit: "   \
-          "after train.freeze of the steps, one bit of each value of the first moment "            \
+          "after train.compress_start of the steps, one bit of each value of the first moment "    \
           "(1-bit Adam with train.optimizer adamw, 1-bit LAMB with lamb). zeroone: up to "         \
-          "train.freeze gradients in one bit each, and in full at growing intervals; after it "    \
+          "train.compress_start gradients in one bit each, and in full at growing intervals; "     \
+          "after it "                                                                              \
           "local steps, and one bit of each value of their sum at growing intervals (0/1 Adam, "   \
           "with adamw). The ranks' parameters are also made equal before an evaluation, a "        \
           "checkpoint, an outer round and the end, so train.eval_every and "                       \
-          "train.checkpoint_every change the result a little. sparse: after train.freeze of "      \
+          "train.checkpoint_every change the result a little. sparse: after train.compress_start " \
+          "of "                                                                                    \
           "the steps, the chunks of the gradient that are largest over all ranks (GradientFlow).") \
-    X(train, freeze, REAL, .fallback = "0.2", .min = 0, .max = 1, .pinned = true,                  \
+    X(train, compress_start, REAL, .recorded = "freeze", .fallback = "0.2", .min = 0, .max = 1,    \
+      .pinned = true,                                                                              \
       .help = "With train.compress: sums are full for this share of train.steps; with onebit and " \
               "zeroone the second moment is frozen from there on, "                                \
-              "and it is at least train.warmup steps.")                                            \
+              "and it is at least train.warmup_steps.")                                            \
     X(train, local_max, INT, .fallback = "16", .min = 1, .max = 1 << 20, .pinned = true,           \
       .help = "With train.compress zeroone: largest interval between two sums of local steps, in " \
               "steps; a power of two.")                                                            \
     X(train, local_grow, REAL, .fallback = "0.25", .min = 1e-6, .max = 1, .pinned = true,          \
       .help = "With train.compress zeroone: the interval between two sums of local steps is 1 "    \
-              "step after train.freeze, and twice as long after each such share of train.steps.")  \
+              "step after train.compress_start, and twice as long after each such share of "       \
+              "train.steps.")                                                                      \
     X(train, variance_grow, INT, .fallback = "16", .min = 1, .max = 1 << 20, .pinned = true,       \
-      .help = "With train.compress zeroone: up to train.freeze the interval between two full "     \
-              "sums, which change the second moment, is twice as long after this many of them.")   \
+      .help =                                                                                      \
+          "With train.compress zeroone: up to train.compress_start the interval between two full " \
+          "sums, which change the second moment, is twice as long after this many of them.")       \
     X(train, error_feedback, BOOL, .fallback = "true", .pinned = true,                             \
       .help = "With train.compress: what compression loses is added to what is sent next.")        \
     X(train, sparse_share, REAL, .fallback = "0.1", .min = 1e-6, .max = 1, .pinned = true,         \
@@ -370,10 +385,10 @@ CHOICES_INNER(CONFIG_ENUM)
           "the last module are on rank 0, with the embeddings and the heads. 1: every rank has "   \
           "all layers.")                                                                           \
     X(train, pipeline, CHOICE(train_pipeline), .fallback = "sequential", .pinned = true,           \
-      .help =                                                                                      \
-          "With train.modules. sequential: one module after the other, forward and backward, "     \
-          "the gradients of one rank. stale: after train.warmup all modules run their backward "   \
-          "at the same time, module k of K with the gradient of K - k steps ago (Ouroboros).")     \
+      .help = "With train.modules. sequential: one module after the other, forward and backward, " \
+              "the gradients of one rank. stale: after train.warmup_steps all modules run their "  \
+              "backward "                                                                          \
+              "at the same time, module k of K with the gradient of K - k steps ago (Ouroboros).") \
     X(train, rounding, CHOICE(train_rounding), .fallback = "nearest", .pinned = true,              \
       .help = "Rounding of the f32 parameters to the bf16 copy that the GEMMs read. stochastic: "  \
               "unbiased, by counter-based random bits. Not used with f32.")                        \
@@ -391,25 +406,28 @@ CHOICES_INNER(CONFIG_ENUM)
               "none.")                                                                             \
     X(train, layer_drop_rate, REAL, .fallback = "0.001", .min = 0, .max = 1000, .pinned = true,    \
       .help = "How fast train.layer_drop is approached: 1 - exp(-rate x step) of it.")             \
-    X(train, standard, REAL, .fallback = "0", .min = 0, .max = 10, .pinned = true,                 \
+    X(train, standardization_weight, REAL, .recorded = "standard", .fallback = "0", .min = 0,      \
+      .max = 10, .pinned = true,                                                                   \
       .help = "Weight of the standardization loss: draws the channels of the input of each "       \
               "attention and MLP to mean 0 and variance 1 over the tokens of a micro-batch, in "   \
               "place of norms (model.norm_place = none). Training alone has it. 0: none.")         \
     X(train, heads_orthogonal, REAL, .fallback = "0.005", .min = 0, .max = 10, .pinned = true,     \
-      .help = "With model.heads_n: weight of the sum of |cosine| over all pairs of heads and all " \
+      .help = "With model.classifier_heads: weight of the sum of |cosine| over all pairs of "      \
+              "heads and all "                                                                     \
               "classes.")                                                                          \
     X(train, heads_drop, REAL, .fallback = "1.1", .min = 0, .max = 1000, .pinned = true,           \
-      .help = "With model.heads_n: a head leaves when its moving loss is above this times the "    \
+      .help = "With model.classifier_heads: a head leaves when its moving loss is above this "     \
+              "times the "                                                                         \
               "median at two evaluations (train.eval_every) in a row. 0: all stay; several sites " \
               "need 0.")                                                                           \
     X(train, heads_least, INT, .fallback = "2", .min = 1, .max = 16, .pinned = true,               \
-      .help = "With model.heads_n: least number of heads that stay.")                              \
+      .help = "With model.classifier_heads: least number of heads that stay.")                     \
     X(train, stages, LIST, .fallback = "", .pinned = true,                                         \
       .help =                                                                                      \
           "Progressive stacking: LAYERS@SHARE of each stage in order, as 3@0.2, 6@0.2, 9@0.2, "    \
           "12@0.2, 12@0.2. A stage trains the layers that it adds, which begin as copies of "      \
           "those below, and the heads; one that adds none trains all. The rate warms up "          \
-          "again in each stage, over train.warmup steps. Empty: all layers from the start.")       \
+          "again in each stage, over train.warmup_steps. Empty: all layers from the start.")       \
     X(train, init, CHOICE(train_init), .fallback = "normal", .pinned = true,                       \
       .help = "Initial matrices. normal: as GPT-2. truncated: the same without values beyond two " \
               "standard deviations (BERT as published; Hugging Face's has normal).")               \
@@ -436,7 +454,7 @@ CHOICES_INNER(CONFIG_ENUM)
               "is 1.")                                                                             \
     X(train, normalize, BOOL, .fallback = "true", .pinned = true,                                  \
       .help = "With train.optimizer = lans: divides the gradient of each tensor by its norm, "     \
-              "which takes the place of train.clip.")                                              \
+              "which takes the place of train.max_grad_norm.")                                     \
     X(train, qh_weight, REAL, .fallback = "0.7", .min = 0, .max = 1, .pinned = true,               \
       .help = "With train.optimizer = qhadam: weight of the first moment in a step; the gradient " \
               "has the rest (MT-DAO's w). 1: AdamW.")                                              \
@@ -446,12 +464,16 @@ CHOICES_INNER(CONFIG_ENUM)
       .pinned = true,                                                                              \
       .help =                                                                                      \
           "Square-root rule: train.lr belongs to steps of this many tokens, and "                  \
-          "sqrt(train.batch_tokens / this) times it is the peak. train.warmup stays: at equal "    \
+          "sqrt(train.batch_tokens / this) times it is the peak. train.warmup_steps stays: at "    \
+          "equal "                                                                                 \
           "tokens its share of the run then grows with the batch, as LAMB has it. 0: no rule.")    \
-    X(train, lr_end, REAL, .fallback = "0.1", .min = 0, .max = 1, .pinned = true,                  \
-      .help = "Final learning rate as a share of the peak; with train.decay = exponential it is "  \
+    X(train, min_lr_ratio, REAL, .recorded = "lr_end", .fallback = "0.1", .min = 0, .max = 1,      \
+      .pinned = true,                                                                              \
+      .help = "Final learning rate as a share of the peak; with train.lr_schedule = exponential "  \
+              "it is "                                                                             \
               "added to all others.")                                                              \
-    X(train, warmup, INT, .fallback = "40", .min = 0, .max = 1e9, .unit = "steps", .pinned = true, \
+    X(train, warmup_steps, INT, .recorded = "warmup", .fallback = "40", .min = 0, .max = 1e9,      \
+      .unit = "steps", .pinned = true,                                                             \
       .help = "Steps of warm-up. Where the default does not fit into train.steps: a tenth of "     \
               "them.")                                                                             \
     X(train, warmup_shape, CHOICE(train_warmup_shape), .fallback = "linear", .pinned = true,       \
@@ -459,14 +481,18 @@ CHOICES_INNER(CONFIG_ENUM)
     X(train, stable_steps, INT, .formerly = "hold", .fallback = "0", .min = 0, .max = 1e9,         \
       .unit = "steps", .pinned = true,                                                             \
       .help = "Steps at the peak learning rate before the decay (the stable phase of WSD).")       \
-    X(train, decay, CHOICE(train_decay), .fallback = "cosine", .pinned = true,                     \
-      .help = "Shape of the decay to lr_end at train.steps. exponential: train.decay_factor to "   \
-              "the power of the steps after warm-up and stable steps, over train.decay_steps, "    \
+    X(train, lr_schedule, CHOICE(train_lr_schedule), .recorded = "decay", .fallback = "cosine",    \
+      .pinned = true,                                                                              \
+      .help = "Shape of the decay to min_lr_ratio at train.steps. exponential: "                   \
+              "train.lr_decay_factor to "                                                          \
+              "the power of the steps after warm-up and stable steps, over train.lr_decay_steps, " \
               "and not over train.steps.")                                                         \
-    X(train, decay_factor, REAL, .fallback = "0.9", .min = 1e-9, .max = 1, .pinned = true,         \
-      .help = "With train.decay = exponential: factor over train.decay_steps.")                    \
-    X(train, decay_steps, INT, .fallback = "250", .min = 1, .max = 1e9, .unit = "steps",           \
-      .pinned = true, .help = "With train.decay = exponential: steps of one train.decay_factor.")  \
+    X(train, lr_decay_factor, REAL, .recorded = "decay_factor", .fallback = "0.9", .min = 1e-9,    \
+      .max = 1, .pinned = true,                                                                    \
+      .help = "With train.lr_schedule = exponential: factor over train.lr_decay_steps.")           \
+    X(train, lr_decay_steps, INT, .recorded = "decay_steps", .fallback = "250", .min = 1,          \
+      .max = 1e9, .unit = "steps", .pinned = true,                                                 \
+      .help = "With train.lr_schedule = exponential: steps of one train.lr_decay_factor.")         \
     X(train, bias_correction, BOOL, .fallback = "true", .pinned = true,                            \
       .help = "Divides the moments by 1 - beta^t. false: as BERT's Adam, LAMB as published in "    \
               "TensorFlow and MT-DAO have it.")                                                    \
@@ -502,13 +528,14 @@ CHOICES_INNER(CONFIG_ENUM)
               "constants.")                                                                        \
     X(train, weight_decay, REAL, .fallback = "0.1", .min = 0, .max = 10, .pinned = true,           \
       .help = "Decoupled decay; not on biases, norms.")                                            \
-    X(train, clip, REAL, .fallback = "1.0", .min = 0, .max = 1e6, .pinned = true,                  \
-      .help = "Clip of the global gradient norm; 0: none.")                                        \
+    X(train, max_grad_norm, REAL, .recorded = "clip", .fallback = "1.0", .min = 0, .max = 1e6,     \
+      .pinned = true, .help = "Clip of the global gradient norm; 0: none.")                        \
     X(train, clip_per, CHOICE(train_clip_per), .fallback = "model", .pinned = true,                \
-      .help = "What train.clip clips. model: the mean gradient of the site, by its norm. bucket: " \
+      .help = "What train.max_grad_norm clips. model: the mean gradient of the site, by its "      \
+              "norm. bucket: "                                                                     \
               "each rank's own gradient, "                                                         \
               "bucket by bucket (train.bucket_mb, from the end of the slab) before the sum: "      \
-              "each of B buckets has norm train.clip / sqrt(B) at most.")                          \
+              "each of B buckets has norm train.max_grad_norm / sqrt(B) at most.")                 \
     X(train, eval_every, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "steps",              \
       .help = "Steps between two evaluations of the eval loss; 0: only at start and end.")         \
     X(train, eval_tokens, INT, .fallback = "65536", .min = 1, .max = 1e9, .unit = "tokens",        \
@@ -527,7 +554,8 @@ CHOICES_INNER(CONFIG_ENUM)
     X(device, kind, CHOICE(device_kind), .fallback = "cpu", .help = "Where the arithmetic runs.")  \
     X(device, dtype, CHOICE(device_dtype), .fallback = "auto",                                     \
       .help = "Type of activations and GEMMs; auto: bf16 where it is faster.")                     \
-    X(device, products, CHOICE(device_products), .fallback = "model",                              \
+    X(device, matmul_precision, CHOICE(device_matmul_precision), .recorded = "products",           \
+      .fallback = "model",                                                                         \
       .help = "Operands of the model's matrix products, without those of attention. model: "       \
               "device.dtype. fp8: rounded to E5M2 (Wang et al. 2018), on the CPU alone. "          \
               "fp8_hybrid: weights and activations to E4M3, gradients to E5M2, with a scale for "  \
@@ -552,16 +580,17 @@ CHOICES_INNER(CONFIG_ENUM)
     X(privacy, unit, CHOICE(privacy_unit), .fallback = "none",                                     \
       .help = "Record whose presence the site's gradients hide (differential privacy, "            \
               "docs/privacy.md). none: nothing is hidden. sequence: one training example of "      \
-              "train.sequence. document: a document of an index. owner: all documents of a "       \
+              "train.seq_len. document: a document of an index. owner: all documents of a "        \
               "patient or an account, named in a file next to each shard.")                        \
     X(privacy, unit_sequences, INT, .fallback = "4", .min = 1, .max = 4096, .unit = "examples",    \
       .help = "With privacy.unit = document or owner: most examples of one of them in a step, "    \
               "drawn by the step, which are clipped together. A step has train.batch_tokens / "    \
-              "(train.sequence x this) documents or owners on average.")                           \
+              "(train.seq_len x this) documents or owners on average.")                            \
     X(privacy, clip, REAL, .fallback = "1", .min = 1e-6, .max = 1e6,                               \
       .help = "With privacy.unit: largest L2 norm of one record's gradient, which is that of the " \
               "mean loss of its targets; longer ones are scaled down to it.")                      \
-    X(privacy, noise, REAL, .fallback = "0", .min = 0, .max = 1000,                                \
+    X(privacy, noise_multiplier, REAL, .recorded = "noise", .fallback = "0", .min = 0,             \
+      .max = 1000,                                                                                 \
       .help = "With privacy.unit: noise multiplier. Each step adds a discrete Gaussian with a "    \
               "standard deviation of this times privacy.clip to the sum of the clipped "           \
               "gradients; with privacy.mechanism = banded, of this times what one record moves "   \
@@ -569,10 +598,10 @@ CHOICES_INNER(CONFIG_ENUM)
     X(privacy, epsilon, REAL, .fallback = "0", .min = 0, .max = 1e6,                               \
       .help = "With privacy.unit: the claim of this site, an epsilon that all train.steps of the " \
               "run together keep. Checked at the start, with what is charged already. 0: no "      \
-              "claim, privacy.noise says what it costs.")                                          \
+              "claim, privacy.noise_multiplier says what it costs.")                               \
     X(privacy, delta, REAL, .fallback = "1e-5", .min = 1e-100, .max = 0.999,                       \
       .help = "With privacy.unit: delta of every epsilon; at most 1 / number of records.")         \
-    X(privacy, cap, REAL, .fallback = "0", .min = 0, .max = 1e6,                                   \
+    X(privacy, epsilon_max, REAL, .recorded = "cap", .fallback = "0", .min = 0, .max = 1e6,        \
       .help = "With privacy.unit: this site trains no step with which the epsilon of all charged " \
               "steps would be above this, also if the aggregator asks for more. Then a strict "    \
               "run waits, "                                                                        \
@@ -594,7 +623,7 @@ CHOICES_INNER(CONFIG_ENUM)
               "returns no sooner. Costs 4 bytes a parameter and band.")                            \
     X(privacy, clipping, CHOICE(privacy_clipping), .fallback = "ghost",                            \
       .help = "How gradients are clipped. ghost: one pass for the norms of all records, one that " \
-              "weights them. slow: a pass for each record; the specification, for tests.")
+              "weights them. per_example: a pass for each record; the specification, for tests.")
 
 struct settings {
 #define X(...) CONFIG_FIELD(__VA_ARGS__)
@@ -605,7 +634,7 @@ struct config_table keys_inner(struct settings *s); /* a table over *s */
 /* The classes of task i of model.classes, which keys_check has read. */
 enum {
     KEYS_LAYERS_MAX = 512,
-    KEYS_WARMUP = 40, /* default of train.warmup */
+    KEYS_WARMUP = 40, /* default of train.warmup_steps */
     KEYS_TASKS_MAX = 16,
     KEYS_HEADS_MAX = 16,
     KEYS_STAGES_MAX = 32,
@@ -620,8 +649,8 @@ struct keys_stage {
     double share; /* of train.steps */
 };
 struct keys_stage keys_stage(const struct settings *s, size_t i);
-/* Steps of warm-up: train.warmup; its default, where that is longer than train.steps, is a tenth of
- * these. What is pinned does not depend on train.steps, which may grow. */
+/* Steps of warm-up: train.warmup_steps; its default, where that is longer than train.steps, is a
+ * tenth of these. What is pinned does not depend on train.steps, which may grow. */
 int64_t keys_warmup(const struct settings *s);
 /* With privacy.unit: most examples of one record in a step, and records of a step on average. */
 int64_t keys_unit_sequences(const struct settings *s);

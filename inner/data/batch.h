@@ -45,7 +45,7 @@ size_t batch_append(struct batch *b, size_t length);
 void batch_take(struct batch *b, const struct batch *from, size_t i);
 /* Where sequences vary in length: fills tokens_count up to a multiple of BATCH_UNIT by one last
  * sequence of `id`, without target or label, so that few shapes of GEMM occur. Its positions are
- * all 0: it may be longer than model.context. */
+ * all 0: it may be longer than model.max_seq_len. */
 void batch_fill_up(struct batch *b, int32_t id);
 size_t batch_targets(const struct batch *b); /* positions that have a target */
 size_t batch_labels(const struct batch *b);  /* sequences that have a label */

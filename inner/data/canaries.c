@@ -29,9 +29,9 @@ static enum err training_open(struct loader *l, const struct settings *s, struct
 {
     const struct loader_options o = {.seed = (uint64_t)s->run_seed,
                                      .ranks = 1,
-                                     .sequence = (size_t)s->train_sequence,
-                                     .batch_tokens = (size_t)s->train_sequence,
-                                     .vocab = s->model_vocab,
+                                     .sequence = (size_t)s->train_seq_len,
+                                     .batch_tokens = (size_t)s->train_seq_len,
+                                     .vocab = s->model_vocab_size,
                                      .objective = objective_trained(s),
                                      .settings = s};
     if (!s->data_train.count)
@@ -42,7 +42,7 @@ static enum err training_open(struct loader *l, const struct settings *s, struct
 
 static enum err ids_allow(struct draw_work *w)
 {
-    int64_t vocab = w->of.vocab > 0 ? w->of.vocab : w->s->model_vocab;
+    int64_t vocab = w->of.vocab > 0 ? w->of.vocab : w->s->model_vocab_size;
     TRY_ALLOC(w->allowed = arena_array(w->a, (size_t)vocab, sizeof *w->allowed));
     for (int32_t id = 0; id < vocab; id++)
         if (!sidecar_is_special(&w->of, id))
@@ -55,7 +55,7 @@ static enum err work_open(struct draw_work *w)
     struct loader l = {.windows = 0};
     uint8_t key[CHACHA_KEY_BYTES];
     const struct settings *s = w->s;
-    size_t S = (size_t)s->train_sequence;
+    size_t S = (size_t)s->train_seq_len;
     bool found = false, causal = s->data_objective == DATA_OBJECTIVE_CAUSAL;
     w->of = sidecar_none();
     enum err e = training_open(&l, s, w->a);
@@ -106,7 +106,7 @@ static enum err plain_begin(struct set_writer *x, const struct draw_work *w, uin
     struct bytes_writer b = bytes_writer(header, sizeof header);
     bytes_put_u32(&b, SHARD_MAGIC_U32);
     bytes_put_u32(&b, SHARD_VERSION_U32);
-    bytes_put_u32(&b, (uint32_t)(canaries * (uint64_t)w->s->train_sequence + 1));
+    bytes_put_u32(&b, (uint32_t)(canaries * (uint64_t)w->s->train_seq_len + 1));
     TRY_ALLOC(path = arena_printf(w->a, "%s.bin", x->stem));
     TRY(file_stream_open(&x->plain, path, w->a));
     TRY(file_stream_append(&x->plain, header, sizeof header));
@@ -115,7 +115,7 @@ static enum err plain_begin(struct set_writer *x, const struct draw_work *w, uin
 
 static enum err canary_plain(struct set_writer *x, struct draw_work *w)
 {
-    for (int64_t i = 1; i < w->s->train_sequence; i++)
+    for (int64_t i = 1; i < w->s->train_seq_len; i++)
         TRY(plain_id(x, id_draw(w)));
     return plain_id(x, w->allowed[0]);
 }
@@ -145,7 +145,7 @@ static enum err set_begin(struct set_writer *x, struct draw_work *w, bool in, ui
     TRY_ALLOC(x->owners = arena_array(w->a, canaries, sizeof *x->owners));
     return w->plain ? plain_begin(x, w, canaries)
                     : indexed_open(&x->index, x->stem,
-                                   w->of.vocab > 0 ? w->of.vocab : w->s->model_vocab);
+                                   w->of.vocab > 0 ? w->of.vocab : w->s->model_vocab_size);
 }
 
 static enum err set_end(struct set_writer *x, struct draw_work *w)
@@ -186,7 +186,7 @@ static enum err sets_check(const struct draw_work *w, uint64_t count)
     if (e == ERR_OK && c.in.windows + c.out.windows != count)
         e = err_set(ERR_INPUT,
                     "%s: data.objective = %s makes %llu examples of %llu canaries; audit a run "
-                    "without data.pairs, or with a longer train.sequence",
+                    "without data.pairs, or with a longer train.seq_len",
                     w->dir, c.in.options.objective->name,
                     (unsigned long long)(c.in.windows + c.out.windows), (unsigned long long)count);
     canaries_close(&c);
@@ -236,9 +236,9 @@ static enum err set_open(struct loader *l, const struct settings *s, const char 
     const char *path;
     const struct loader_options o = {.seed = (uint64_t)s->run_seed,
                                      .ranks = 1,
-                                     .sequence = (size_t)s->train_sequence,
-                                     .batch_tokens = (size_t)s->train_sequence,
-                                     .vocab = s->model_vocab,
+                                     .sequence = (size_t)s->train_seq_len,
+                                     .batch_tokens = (size_t)s->train_seq_len,
+                                     .vocab = s->model_vocab_size,
                                      .objective = objective_trained(s),
                                      .settings = s};
     TRY_ALLOC(path = arena_printf(a, "%s/%s-0000.bin", dir, set_name[in]));

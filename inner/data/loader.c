@@ -118,7 +118,7 @@ static enum err check_options(const struct loader_options *o)
     size_t unit = o->sequence * o->ranks;
     if (o->batch_tokens == 0 || o->batch_tokens % unit)
         return err_set(ERR_CONFIG,
-                       "train.batch_tokens = %zu is not a multiple of %zu: train.sequence = %zu "
+                       "train.batch_tokens = %zu is not a multiple of %zu: train.seq_len = %zu "
                        "times %u ranks",
                        o->batch_tokens, unit, o->sequence, o->ranks);
     return ERR_OK;
@@ -140,7 +140,7 @@ static enum err check_sidecar(const struct loader *l, const char *directory)
                        s->sha256, expected);
     if (s->vocab > l->options.vocab)
         return err_set(ERR_INPUT,
-                       "%s/data.json: a vocabulary of %lld, more than model.vocab = %lld",
+                       "%s/data.json: a vocabulary of %lld, more than model.vocab_size = %lld",
                        directory, (long long)s->vocab, (long long)l->options.vocab);
     return ERR_OK;
 }
@@ -249,7 +249,7 @@ static enum err open_source(struct loader *l, struct arena *perm, struct mixture
     s->windows = window_of_shard(l, *shard) - s->first;
     if (!s->windows)
         return err_set(ERR_INPUT,
-                       "data.train: %s is too small: no example of train.sequence = %zu tokens "
+                       "data.train: %s is too small: no example of train.seq_len = %zu tokens "
                        "fits into it; take more text, or leave this source out",
                        item, l->options.sequence);
     m->count++;

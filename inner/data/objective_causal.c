@@ -15,7 +15,7 @@ static enum err causal_open(struct loader *l, struct arena *perm)
     l->windows = l->window_first[l->set.count];
     if (l->windows == 0)
         return err_set(ERR_INPUT,
-                       "%s%s: %llu tokens, less than one sequence of train.sequence = %zu and its "
+                       "%s%s: %llu tokens, less than one sequence of train.seq_len = %zu and its "
                        "target; take more "
                        "text or a shorter sequence",
                        l->set.shards[0].path, l->set.count > 1 ? " and the shards with it" : "",

@@ -69,8 +69,8 @@ static enum err masked_open(struct loader *l, struct arena *perm)
     x->m = (struct mlm){.l = l,
                         .mask = s->data_mask,
                         .pairs = s->data_pairs,
-                        .rate = s->data_mask_rate,
-                        .short_share = s->data_short,
+                        .rate = s->data_mlm_probability,
+                        .short_share = s->data_short_seq_prob,
                         .room = l->options.sequence - around};
     TRY(batch_open(&x->scratch, perm, l->options.sequence, 1));
     TRY(open_flags(&x->m, perm));

@@ -103,11 +103,11 @@ enum err shard_check_ids(const struct shard *s, int64_t vocab)
             continue;
         while ((int64_t)id_at(s, i) < vocab)
             i++;
-        return err_set(
-            ERR_INPUT,
-            "%s: token %llu has id %u, beyond model.vocab = %lld; was the shard made for another "
-            "tokenizer?",
-            s->path, (unsigned long long)i, id_at(s, i), (long long)vocab);
+        return err_set(ERR_INPUT,
+                       "%s: token %llu has id %u, beyond model.vocab_size = %lld; was the shard "
+                       "made for another "
+                       "tokenizer?",
+                       s->path, (unsigned long long)i, id_at(s, i), (long long)vocab);
     }
     return ERR_OK;
 }

@@ -476,7 +476,7 @@ static enum err check_ids(const struct choices *c, size_t from, int64_t vocab)
     for (size_t i = from; i < c->ids.count; i++)
         if (c->ids.ids[i] < 0 || c->ids.ids[i] >= vocab)
             return err_set(ERR_INPUT,
-                           "id %d is beyond model.vocab = %lld; was the file made for another "
+                           "id %d is beyond model.vocab_size = %lld; was the file made for another "
                            "tokenizer?",
                            c->ids.ids[i], (long long)vocab);
     return ERR_OK;

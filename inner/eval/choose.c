@@ -8,7 +8,7 @@ enum err choose_open(struct choose *x, struct model *m, const struct settings *s
                      struct arena *perm)
 {
     size_t tokens = model_tokens_max(m), sequences = tokens / TOKENS_OF_SEQUENCE_MIN + 1;
-    *x = (struct choose){.model = m, .longest = (size_t)s->train_sequence};
+    *x = (struct choose){.model = m, .longest = (size_t)s->train_seq_len};
     if (!s->model_causal || s->model_head != MODEL_HEAD_PLAIN)
         return err_set(ERR_UNSUPPORTED,
                        "eval.tasks with model.causal = %s: the choices of a task are scored by the "
@@ -28,7 +28,7 @@ enum err choose_check(const struct choose *x, const struct choices *c)
         for (size_t k = 0; k < c->question[i].count; k++)
             if (c->choice[c->question[i].first + k].count > x->longest)
                 return err_set(ERR_INPUT,
-                               "%s: choice %zu of question %zu has %zu tokens, train.sequence = "
+                               "%s: choice %zu of question %zu has %zu tokens, train.seq_len = "
                                "%zu; leave the task out, or train with longer sequences",
                                c->path, k, i, c->choice[c->question[i].first + k].count,
                                x->longest);

@@ -29,7 +29,7 @@ struct choose_counts {
     double ended; /* above 0: go_on has ended it, the counts are of a part */
 };
 
-/* longest: train.sequence. ERR_UNSUPPORTED: an encoder. */
+/* longest: train.seq_len. ERR_UNSUPPORTED: an encoder. */
 enum err choose_open(struct choose *x, struct model *m, const struct settings *s,
                      struct arena *perm) MUST;
 /* Does each choice fit? ERR_INPUT names the question. */

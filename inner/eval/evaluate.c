@@ -13,7 +13,7 @@ static size_t classes_of(const struct settings *s, size_t task)
 enum err evaluate_open(struct evaluate_sums *x, const struct settings *s, struct evaluate_rank r,
                        struct arena *perm)
 {
-    size_t most = (size_t)s->model_vocab * MODEL_LOGIT_ROWS, at = VALUES;
+    size_t most = (size_t)s->model_vocab_size * MODEL_LOGIT_ROWS, at = VALUES;
     *x = (struct evaluate_sums){.values_count = VALUES};
     if (s->model_pooler)
         x->tasks_count = s->model_classes.count ? s->model_classes.count : 1;

@@ -14,7 +14,7 @@ static size_t filled(size_t count)
 
 size_t sample_tokens(const struct settings *s)
 {
-    return filled((size_t)s->model_context);
+    return filled((size_t)s->model_max_seq_len);
 }
 
 enum err sample_open(struct sample *x, struct model *m, const struct settings *s,
@@ -22,8 +22,8 @@ enum err sample_open(struct sample *x, struct model *m, const struct settings *s
 {
     *x = (struct sample){.model = m,
                          .o = *o,
-                         .context = o->context ? o->context : (size_t)s->model_context,
-                         .vocab = (size_t)s->model_vocab};
+                         .context = o->context ? o->context : (size_t)s->model_max_seq_len,
+                         .vocab = (size_t)s->model_vocab_size};
     ASSERT(model_tokens_max(m) >= filled(x->context));
     TRY_ALLOC(x->logits = arena_array(perm, x->vocab, sizeof *x->logits));
     TRY_ALLOC(x->order = arena_array(perm, x->vocab, sizeof *x->order));
@@ -106,7 +106,7 @@ enum err sample_next(struct sample *x, const int32_t *ids, size_t count, uint64_
 enum err sample_read(struct sample *x, const int32_t *ids, const int32_t *types, size_t count)
 {
     if (count > x->context)
-        return err_set(ERR_CONFIG, "%zu ids; model.context = %zu", count, x->context);
+        return err_set(ERR_CONFIG, "%zu ids; model.max_seq_len = %zu", count, x->context);
     fill(x, ids, count);
     if (types)
         memcpy(x->batch.types, types, count * sizeof *types);

@@ -11,7 +11,7 @@ struct sample_options {
     double temperature; /* 0: always the most likely id; 1: the model's own distribution */
     int64_t top_k;      /* only the k most likely; 0: all */
     uint64_t seed;
-    size_t context; /* ids that are read at once, at most; 0: model.context */
+    size_t context; /* ids that are read at once, at most; 0: model.max_seq_len */
 };
 /* What atoll sample draws with unless it is told otherwise, and what a run draws with. */
 static const struct sample_options sample_usual = {.temperature = 0.8, .top_k = 40, .seed = 1};

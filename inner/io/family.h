@@ -41,9 +41,9 @@ struct family {
     const char *const *constants;    /* ends of names of tensors that are no parameters */
     const struct hf_rule *rules;
     size_t rule_count;
-    const char *pairs, *mask_rate; /* of its masked training, data.pairs and data.mask_rate; NULL:
-                                      the defaults */
-    bool encoder;                  /* its heads may be missing in a file */
+    const char *pairs, *mlm_probability; /* of its masked training, data.pairs and
+                                      data.mlm_probability; NULL: the defaults */
+    bool encoder;                        /* its heads may be missing in a file */
     bool zero_biases; /* it has biases and token types, always: zeros stand for those we lack */
     bool tied;        /* where tie_word_embeddings is missing */
     enum err (*read)(const struct hf_reading *r, unsigned heads) MUST;

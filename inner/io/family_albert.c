@@ -60,15 +60,15 @@ static const struct family_architecture architectures[] = {
 };
 
 static const struct hf_rule rules[] = {
-    {"embedding_size", HF_SETTING, "model.embed", "128"},
-    {"hidden_size", HF_SETTING, "model.width", NULL},
+    {"embedding_size", HF_SETTING, "model.embedding_size", "128"},
+    {"hidden_size", HF_SETTING, "model.d_model", NULL},
     {"num_hidden_layers", HF_SETTING, "model.layers", "12"},
     {"num_hidden_groups", HF_FIXED, "1", "1"},
     {"inner_group_num", HF_FIXED, "1", "1"},
     {"num_attention_heads", HF_SETTING, "model.heads", NULL},
-    {"intermediate_size", HF_SETTING, "model.mlp", NULL},
-    {"max_position_embeddings", HF_SETTING, "model.context", "512"},
-    {"type_vocab_size", HF_SETTING, "model.types", "2"},
+    {"intermediate_size", HF_SETTING, "model.d_ff", NULL},
+    {"max_position_embeddings", HF_SETTING, "model.max_seq_len", "512"},
+    {"type_vocab_size", HF_SETTING, "model.token_types", "2"},
     {"layer_norm_eps", HF_SETTING, "model.norm_eps", "1e-12"},
     {"hidden_act", HF_SPECIAL, NULL, NULL},
     {"position_embedding_type", HF_FIXED, "absolute", NULL},
@@ -87,17 +87,17 @@ static enum err read(const struct hf_reading *r, unsigned heads_there)
                      : err_set(ERR_UNSUPPORTED, "%s: embedding_size is hidden_size", r->c->path);
     if (!hf_field_find(r, "hidden_act"))
         return err_set(ERR_INPUT, "%s: no hidden_act, which says model.activation", r->c->path);
-    TRY(hf_add(r, "model.shared", "true"));
+    TRY(hf_add(r, "model.share_layers", "true"));
     return family_read_post_norm(r, heads_there);
 }
 
 static const char *lacks(const struct settings *s)
 {
     const char *post_norm = family_lacks_post_norm(s);
-    return post_norm                                  ? post_norm
-           : !s->model_shared                         ? "model.shared = false"
-           : table_embed(s) == (size_t)s->model_width ? "model.embed is model.width"
-                                                      : NULL;
+    return post_norm                                    ? post_norm
+           : !s->model_share_layers                     ? "model.share_layers = false"
+           : table_embed(s) == (size_t)s->model_d_model ? "model.embedding_size is model.d_model"
+                                                        : NULL;
 }
 
 const struct family family_albert = {

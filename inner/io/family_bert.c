@@ -59,12 +59,12 @@ static const struct family_architecture architectures[] = {
 };
 
 static const struct hf_rule rules[] = {
-    {"hidden_size", HF_SETTING, "model.width", NULL},
+    {"hidden_size", HF_SETTING, "model.d_model", NULL},
     {"num_hidden_layers", HF_SETTING, "model.layers", NULL},
     {"num_attention_heads", HF_SETTING, "model.heads", NULL},
-    {"intermediate_size", HF_SETTING, "model.mlp", NULL},
-    {"max_position_embeddings", HF_SETTING, "model.context", "512"},
-    {"type_vocab_size", HF_SETTING, "model.types", "2"},
+    {"intermediate_size", HF_SETTING, "model.d_ff", NULL},
+    {"max_position_embeddings", HF_SETTING, "model.max_seq_len", "512"},
+    {"type_vocab_size", HF_SETTING, "model.token_types", "2"},
     {"layer_norm_eps", HF_SETTING, "model.norm_eps", "1e-12"},
     {"hidden_act", HF_SPECIAL, NULL, NULL},
     {"position_embedding_type", HF_FIXED, "absolute", "\"absolute\""},
@@ -85,10 +85,11 @@ static const struct hf_rule rules[] = {
 static const char *lacks(const struct settings *s)
 {
     const char *post_norm = family_lacks_post_norm(s);
-    return post_norm                                  ? post_norm
-           : s->model_shared                          ? "model.shared = true"
-           : table_embed(s) != (size_t)s->model_width ? "model.embed is not model.width"
-                                                      : NULL;
+    return post_norm               ? post_norm
+           : s->model_share_layers ? "model.share_layers = true"
+           : table_embed(s) != (size_t)s->model_d_model
+               ? "model.embedding_size is not model.d_model"
+               : NULL;
 }
 
 const struct family family_bert = {

@@ -28,8 +28,8 @@ static const struct family_name heads[] = {{"head.weight", "lm_head.weight", WHO
 static const char *const constants[] = {".attn.bias", ".attn.masked_bias", NULL};
 
 static const struct hf_rule rules[] = {
-    {"n_positions", HF_SETTING, "model.context", NULL},
-    {"n_embd", HF_SETTING, "model.width", NULL},
+    {"n_positions", HF_SETTING, "model.max_seq_len", NULL},
+    {"n_embd", HF_SETTING, "model.d_model", NULL},
     {"n_layer", HF_SETTING, "model.layers", NULL},
     {"n_head", HF_SETTING, "model.heads", NULL},
     {"n_inner", HF_SPECIAL, NULL, NULL},
@@ -56,7 +56,7 @@ static enum err read(const struct hf_reading *r, unsigned heads_there)
     double inner = hf_number(r, "n_inner", 4 * hf_number(r, "n_embd", 0));
     (void)heads_there;
     TRY(family_read_gelu(r, "activation_function", "gelu_new and gelu", "gelu"));
-    TRY(hf_add(r, "model.mlp", arena_printf(r->a, "%.0f", inner)));
+    TRY(hf_add(r, "model.d_ff", arena_printf(r->a, "%.0f", inner)));
     TRY(hf_add(r, "model.norm", "layer"));
     TRY(hf_add(r, "model.positions", "learned"));
     return hf_propose(r, "model.bias", "true"); /* false: its zeros are dropped */

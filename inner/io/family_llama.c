@@ -32,10 +32,10 @@ static const char *const constants[] = {".rotary_emb.inv_freq", NULL};
 
 static const struct hf_rule rules[] = {
     {"max_position_embeddings", HF_SPECIAL, NULL, NULL},
-    {"hidden_size", HF_SETTING, "model.width", NULL},
+    {"hidden_size", HF_SETTING, "model.d_model", NULL},
     {"num_hidden_layers", HF_SETTING, "model.layers", NULL},
     {"num_attention_heads", HF_SETTING, "model.heads", NULL},
-    {"intermediate_size", HF_SETTING, "model.mlp", NULL},
+    {"intermediate_size", HF_SETTING, "model.d_ff", NULL},
     {"rms_norm_eps", HF_SETTING, "model.norm_eps", "1e-06"},
     {"num_key_value_heads", HF_SPECIAL, NULL, NULL},
     {"head_dim", HF_SPECIAL, NULL, NULL},
@@ -185,7 +185,7 @@ static enum err read(const struct hf_reading *r, unsigned heads_there)
     TRY(hf_add(r, "model.bias", bias ? "true" : "false"));
     double kv_heads = hf_number(r, "num_key_value_heads", heads_count);
     TRY(hf_add(r, "model.kv_heads", arena_printf(r->a, "%.0f", kv_heads)));
-    return hf_propose(r, "model.context", context ? hf_field_text(context, r->a) : "2048");
+    return hf_propose(r, "model.max_seq_len", context ? hf_field_text(context, r->a) : "2048");
 }
 
 static const char *lacks(const struct settings *s)
@@ -233,8 +233,8 @@ static char *specials(const struct settings *s, struct arena *a)
                             ? ""
                             : arena_printf(a, "  \"rope_scaling\": {%s},\n", rope);
     return rope && older
-               ? arena_printf(a, format, (long long)s->model_context, table_kv_heads(s),
-                              (long long)(s->model_width / s->model_heads), s->model_rope_theta,
+               ? arena_printf(a, format, (long long)s->model_max_seq_len, table_kv_heads(s),
+                              (long long)(s->model_d_model / s->model_heads), s->model_rope_theta,
                               older, rope, s->model_rope_theta, bias, bias)
                : NULL;
 }

@@ -45,10 +45,10 @@ static const struct family_architecture architectures[] = {
 };
 
 static const struct hf_rule rules[] = {
-    {"hidden_size", HF_SETTING, "model.width", "768"},
+    {"hidden_size", HF_SETTING, "model.d_model", "768"},
     {"num_hidden_layers", HF_SETTING, "model.layers", "22"},
     {"num_attention_heads", HF_SETTING, "model.heads", "12"},
-    {"intermediate_size", HF_SETTING, "model.mlp", "1152"},
+    {"intermediate_size", HF_SETTING, "model.d_ff", "1152"},
     {"norm_eps", HF_SETTING, "model.norm_eps", "1e-05"},
     {"max_position_embeddings", HF_SPECIAL, NULL, NULL},
     {"hidden_activation", HF_SPECIAL, NULL, NULL},
@@ -147,12 +147,12 @@ static enum err read_attention(const struct hf_reading *r)
         r, "model.rope_theta",
         theta(r, "rope_parameters.full_attention.rope_theta", "global_rope_theta", "160000")));
     if (every == 1)
-        return hf_add(r, "model.window", "0");
-    TRY(hf_add(r, "model.global_every", arena_printf(r->a, "%zu", every)));
+        return hf_add(r, "model.sliding_window", "0");
+    TRY(hf_add(r, "model.global_attn_every", arena_printf(r->a, "%zu", every)));
     TRY(hf_add(
         r, "model.rope_theta_local",
         theta(r, "rope_parameters.sliding_attention.rope_theta", "local_rope_theta", "10000")));
-    return hf_add(r, "model.window",
+    return hf_add(r, "model.sliding_window",
                   arena_printf(r->a, "%.0f", hf_number(r, "local_attention", 128)));
 }
 
@@ -177,7 +177,7 @@ static enum err read(const struct hf_reading *r, unsigned heads_there)
     TRY(hf_propose(r, "model.pooler_norm", heads_there & FAMILY_CLASSES ? "true" : "false"));
     TRY(hf_add(r, "model.norm_place", "pre"));
     double context = hf_number(r, "max_position_embeddings", 8192);
-    TRY(hf_propose(r, "model.context", arena_printf(r->a, "%.0f", context)));
+    TRY(hf_propose(r, "model.max_seq_len", arena_printf(r->a, "%.0f", context)));
     return family_read_encoder(r, heads_there);
 }
 
@@ -190,22 +190,24 @@ static const char *lacks(const struct settings *s)
            : s->model_positions != MODEL_POSITIONS_ROPE    ? "model.positions is not rope"
            : s->model_activation != MODEL_ACTIVATION_GEGLU ? "model.activation is not geglu"
            : s->model_rope_factor > 1                      ? "model.rope_factor is not 1"
-           : s->model_types                                ? "model.types is not 0"
-           : s->model_shared                               ? "model.shared = true"
-           : table_embed(s) != (size_t)s->model_width      ? "model.embed is not model.width"
-           : s->model_pooler && !s->model_pooler_norm      ? "model.pooler_norm = false"
-           : s->model_pooler && !s->model_classes.count    ? "model.pooler without model.classes"
+           : s->model_token_types                          ? "model.token_types is not 0"
+           : s->model_share_layers                         ? "model.share_layers = true"
+           : table_embed(s) != (size_t)s->model_d_model
+               ? "model.embedding_size is not model.d_model"
+           : s->model_pooler && !s->model_pooler_norm   ? "model.pooler_norm = false"
+           : s->model_pooler && !s->model_classes.count ? "model.pooler without model.classes"
            : s->model_pooler && s->model_head == MODEL_HEAD_MLM
                ? "model.head = mlm beside model.classes"
-           : s->model_window && s->model_global_every < 2 ? "model.window without global_every > 1"
-           : s->model_window % 2                          ? "model.window is odd"
-                                                          : NULL;
+           : s->model_sliding_window && s->model_global_attn_every < 2
+               ? "model.sliding_window without global_attn_every > 1"
+           : s->model_sliding_window % 2 ? "model.sliding_window is odd"
+                                         : NULL;
 }
 
 /* Without a window every layer sees the whole sequence. */
 static int64_t global_every(const struct settings *s)
 {
-    return s->model_window ? s->model_global_every : 1;
+    return s->model_sliding_window ? s->model_global_attn_every : 1;
 }
 
 static char *layer_types(const struct settings *s, struct arena *a)
@@ -238,13 +240,14 @@ static char *specials(const struct settings *s, struct arena *a)
         "  \"classifier_bias\": %s,\n"
         "  \"classifier_pooling\": \"%s\",\n";
     const char *bias = s->model_bias ? "true" : "false", *types = layer_types(s, a);
-    return !types ? NULL
-                  : arena_printf(a, format, (long long)s->model_context,
-                                 (long long)(s->model_window ? s->model_window : 128),
-                                 (long long)global_every(s), types, s->model_rope_theta,
-                                 s->model_rope_theta_local, s->model_rope_theta,
-                                 s->model_rope_theta_local, bias, bias, bias, bias,
-                                 s->model_pooling == MODEL_POOLING_MEAN ? "mean" : "cls");
+    return !types
+               ? NULL
+               : arena_printf(a, format, (long long)s->model_max_seq_len,
+                              (long long)(s->model_sliding_window ? s->model_sliding_window : 128),
+                              (long long)global_every(s), types, s->model_rope_theta,
+                              s->model_rope_theta_local, s->model_rope_theta,
+                              s->model_rope_theta_local, bias, bias, bias, bias,
+                              s->model_pooling == MODEL_POOLING_MEAN ? "mean" : "cls");
 }
 
 const struct family family_modernbert = {
@@ -260,7 +263,7 @@ const struct family family_modernbert = {
     .constants = constants,
     .rules = rules,
     .rule_count = FAMILY_COUNT(rules),
-    .mask_rate = "0.3",
+    .mlm_probability = "0.3",
     .encoder = true,
     .tied = true,
     .read = read,

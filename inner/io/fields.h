@@ -16,8 +16,8 @@ enum { HF_SETTINGS_MAX = 48 };
 struct hf_config { /* text lives in the arena of the reading */
     const char *path;
     const char *type; /* "gpt2", "llama", "mistral", "bert", "albert", "modernbert" */
-    /* data.objective, pairs and mask_rate that fit an encoder's heads; NULL: the default */
-    const char *objective, *pairs, *mask_rate;
+    /* data.objective, pairs and mlm_probability that fit an encoder's heads; NULL: the default */
+    const char *objective, *pairs, *mlm_probability;
     struct hf_setting *settings;
     size_t count;
 };

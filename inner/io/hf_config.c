@@ -10,7 +10,7 @@ const struct hf_rule hf_common[] = {
     {"model_type", HF_SPECIAL, NULL, NULL},
     {"architectures.", HF_SPECIAL, NULL, NULL},
     {"tie_word_embeddings", HF_SPECIAL, NULL, NULL},
-    {"vocab_size", HF_SETTING, "model.vocab", NULL},
+    {"vocab_size", HF_SETTING, "model.vocab_size", NULL},
     {"is_encoder_decoder", HF_FIXED, "false", NULL},
     {"add_cross_attention", HF_FIXED, "false", NULL},
     {"cross_attention_hidden_size", HF_FIXED, "null", NULL},
@@ -254,7 +254,7 @@ static enum err reading_run(struct hf_reading *r)
     r->c->type = family->type;
     r->c->objective = !family->encoder ? NULL : heads & FAMILY_CLASSES ? "labels" : "mlm";
     r->c->pairs = heads & FAMILY_PAIR ? family->pairs : NULL;
-    r->c->mask_rate = heads & FAMILY_TOKENS ? family->mask_rate : NULL;
+    r->c->mlm_probability = heads & FAMILY_TOKENS ? family->mlm_probability : NULL;
     for (size_t i = 0; i < r->count; i++)
         TRY(field_check(r, family, &r->fields[i]));
     TRY_ALLOC(r->c->settings = arena_array(r->a, HF_SETTINGS_MAX, sizeof *r->c->settings));
@@ -263,7 +263,7 @@ static enum err reading_run(struct hf_reading *r)
     for (size_t i = 0; i < family->rule_count; i++)
         TRY(rule_apply(r, &family->rules[i]));
     TRY(family->read(r, heads));
-    return hf_add(r, "model.tied",
+    return hf_add(r, "model.tie_embeddings",
                   hf_flag(r, "tie_word_embeddings", family->tied) ? "true" : "false");
 }
 
@@ -359,7 +359,7 @@ enum err hf_check(const struct hf_config *c, const struct settings *s, struct ar
     for (size_t i = 0; i < c->count; i++)
         TRY_ALLOC(argv[i] = arena_printf(a, "--%s=%s", c->settings[i].key, c->settings[i].value));
     TRY(config_load(&theirs, 1, NULL, (int)c->count, argv, a));
-    here.model_mlp = (int64_t)table_mlp(s);
+    here.model_d_ff = (int64_t)table_mlp(s);
     here.model_kv_heads = (int64_t)table_kv_heads(s);
     if (there.model_kv_heads == 0)
         there.model_kv_heads = there.model_heads;
@@ -386,7 +386,7 @@ enum err hf_yaml(const struct hf_config *c, struct arena *a, char **text)
                                    c->settings[i].value));
     TRY_ALLOC(*text = arena_printf(a, "%sdata:\n  tokenizer: external\n", *text));
     const char *const data[][2] = {
-        {"objective", c->objective}, {"pairs", c->pairs}, {"mask_rate", c->mask_rate}};
+        {"objective", c->objective}, {"pairs", c->pairs}, {"mlm_probability", c->mlm_probability}};
     for (size_t i = 0; i < sizeof data / sizeof *data; i++)
         if (data[i][1])
             TRY_ALLOC(*text = arena_printf(a, "%s  %s: %s\n", *text, data[i][0], data[i][1]));

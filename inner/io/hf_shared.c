@@ -5,16 +5,17 @@
 
 const char *family_lacks_decoder(const struct settings *s)
 {
-    return !s->model_causal                           ? "model.causal = false"
-           : s->model_norm_place != MODEL_NORM_PRE    ? "model.norm_place is not pre"
-           : s->model_embed_norm                      ? "model.embed_norm = true"
-           : s->model_types                           ? "model.types is not 0"
-           : table_embed(s) != (size_t)s->model_width ? "model.embed is not model.width"
-           : s->model_shared                          ? "model.shared = true"
-           : s->model_head != MODEL_HEAD_PLAIN        ? "model.head = mlm"
-           : s->model_pooler                          ? "model.pooler = true"
-           : s->model_window                          ? "model.window is not 0"
-                                                      : NULL;
+    return !s->model_causal                        ? "model.causal = false"
+           : s->model_norm_place != MODEL_NORM_PRE ? "model.norm_place is not pre"
+           : s->model_embed_norm                   ? "model.embed_norm = true"
+           : s->model_token_types                  ? "model.token_types is not 0"
+           : table_embed(s) != (size_t)s->model_d_model
+               ? "model.embedding_size is not model.d_model"
+           : s->model_share_layers             ? "model.share_layers = true"
+           : s->model_head != MODEL_HEAD_PLAIN ? "model.head = mlm"
+           : s->model_pooler                   ? "model.pooler = true"
+           : s->model_sliding_window           ? "model.sliding_window is not 0"
+                                               : NULL;
 }
 
 const char *family_lacks_encoder(const struct settings *s)
@@ -35,7 +36,7 @@ const char *family_lacks_post_norm(const struct settings *s)
            : s->model_pooler_norm                          ? "model.pooler_norm = true"
            : s->model_pooling != MODEL_POOLING_FIRST       ? "model.pooling = mean"
            : table_gated(s)                                ? "model.activation is a gate"
-           : s->model_window                               ? "model.window is not 0"
+           : s->model_sliding_window                       ? "model.sliding_window is not 0"
                                                            : NULL;
 }
 

@@ -18,8 +18,8 @@ static enum err canonical_of(const struct settings *s, struct arena *a, char **t
 {
     struct settings whole = *s;
     struct config_table t = keys_inner(&whole);
-    whole.model_mlp = (int64_t)table_mlp(s);
-    whole.model_types = s->model_types ? s->model_types : 1;
+    whole.model_d_ff = (int64_t)table_mlp(s);
+    whole.model_token_types = s->model_token_types ? s->model_token_types : 1;
     return config_lines(&t, 1, a, text);
 }
 
@@ -50,6 +50,6 @@ enum err hf_write(const struct hf_export *x, struct arena *a, char **text)
     TRY_ALLOC(specials = f->specials(x->s, a));
     TRY_ALLOC(*text = arena_printf(
                   a, "%s%s%s  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"%s\"\n}\n", *text,
-                  specials, x->labels, x->s->model_tied ? "true" : "false", x->dtype));
+                  specials, x->labels, x->s->model_tie_embeddings ? "true" : "false", x->dtype));
     return ERR_OK;
 }

@@ -35,7 +35,7 @@ static size_t head_name(const struct family *f, const char *ours)
 
 static void take_part(struct names_pair *p, const struct settings *s, enum family_part part)
 {
-    size_t C = (size_t)s->model_width, F = table_mlp(s);
+    size_t C = (size_t)s->model_d_model, F = table_mlp(s);
     size_t KV = C / (size_t)s->model_heads * table_kv_heads(s);
     const struct {
         size_t first, rows;
@@ -70,7 +70,7 @@ static struct names_pair pair_of(const struct names_context *x, const struct fam
                                  char *ours)
 {
     struct names_pair p = {.transposed = n->part == TRANSPOSED};
-    p.again = x->settings->model_tied && !strcmp(ours, "head.weight");
+    p.again = x->settings->model_tie_embeddings && !strcmp(ours, "head.weight");
     p.tensor = table_find(x->table, p.again ? "wte.weight" : ours);
     if (!p.tensor) {
         lack(&p, x, ours);
@@ -343,11 +343,12 @@ enum err names_export(const struct settings *s, const struct table *t, const flo
 {
     struct arena a = arena_make(0);
     struct export x = {.names = {.settings = s, .table = t, .task = o->task}, .slab = slab, .o = o};
-    if (s->model_heads_n > 1)
-        return err_set(ERR_CONFIG,
-                       "model.heads_n = %lld: a model of Hugging Face has one classifier, and the "
-                       "mean of several is none; atoll eval and atoll sample use it",
-                       (long long)s->model_heads_n);
+    if (s->model_classifier_heads > 1)
+        return err_set(
+            ERR_CONFIG,
+            "model.classifier_heads = %lld: a model of Hugging Face has one classifier, and the "
+            "mean of several is none; atoll eval and atoll sample use it",
+            (long long)s->model_classifier_heads);
     enum err e = s->model_classes.count && o->task >= s->model_classes.count
                      ? err_set(ERR_CONFIG, "task %zu: model.classes has %zu", o->task,
                                s->model_classes.count)
@@ -535,7 +536,7 @@ static enum err check(const struct names_pair *p, const struct safetensors_tenso
     for (size_t i = 0; i < count && p->zeros; i++)
         if (element(x, i) != 0)
             return err_set(ERR_MISMATCH, "%s: %s is not zero, but %s", path, x->name,
-                           p->columns ? "model.types = 0" : "model.bias = false");
+                           p->columns ? "model.token_types = 0" : "model.bias = false");
     return check_finite(x, count, path);
 }
 
@@ -546,9 +547,10 @@ static enum err check_tied(const struct names_pair *p, const struct safetensors_
     for (size_t r = 0; r < p->rows; r++)
         for (size_t c = 0; c < p->columns; c++)
             if (slab[names_ours_at(p, r, c)] != element(x, names_theirs_at(p, r, c)))
-                return err_set(ERR_MISMATCH,
-                               "%s: %s is not the embedding once more; set model.tied = false",
-                               path, x->name);
+                return err_set(
+                    ERR_MISMATCH,
+                    "%s: %s is not the embedding once more; set model.tie_embeddings = false", path,
+                    x->name);
     return ERR_OK;
 }
 

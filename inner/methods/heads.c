@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The heads of multiverse learning (model.heads_n; Malkiel & Wolf 2021, 1911.06182): a moving
- * average of each head's loss, and at each evaluation the heads that leave. A head that leaves gets
- * weights and moments of 0, by which every reader of the parameters knows it. All ranks have the
- * same averages, so they decide alike.
+/* The heads of multiverse learning (model.classifier_heads; Malkiel & Wolf 2021, 1911.06182): a
+ * moving average of each head's loss, and at each evaluation the heads that leave. A head that
+ * leaves gets weights and moments of 0, by which every reader of the parameters knows it. All ranks
+ * have the same averages, so they decide alike.
  */
 #include "inner/methods/heads.h"
 #include <stdio.h>
@@ -14,7 +14,7 @@ enum { STRIKES = 2 }; /* evaluations in a row above the limit */
 
 struct heads {
     struct method_parts parts;
-    size_t n, left;     /* of model.heads_n */
+    size_t n, left;     /* of model.classifier_heads */
     struct heads_kept { /* in checkpoints */
         double begun;   /* 1: the averages have begun */
         double loss[KEYS_HEADS_MAX],
@@ -24,7 +24,7 @@ struct heads {
 
 static bool heads_asked(const struct settings *s)
 {
-    return s->model_heads_n > 1;
+    return s->model_classifier_heads > 1;
 }
 
 static enum err heads_open(void **state, const struct method_parts *p, struct arena *perm)
@@ -32,7 +32,7 @@ static enum err heads_open(void **state, const struct method_parts *p, struct ar
     struct heads *h;
     TRY_ALLOC(*state = h = arena_alloc(perm, sizeof *h));
     h->parts = *p;
-    h->n = (size_t)p->settings->model_heads_n;
+    h->n = (size_t)p->settings->model_classifier_heads;
     return ERR_OK;
 }
 

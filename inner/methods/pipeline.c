@@ -68,7 +68,8 @@ static void delay_tensors(struct pipeline *p)
         while (x->offset >= p->modules[k].stop)
             k++;
         p->delays[i] = pipeline_own(p, k) ? p->modules[k].delay : OPTIM_ELSEWHERE;
-        if (p->parts.settings->model_tied && !strcmp(x->name, "wte.weight") && pipeline_own(p, k))
+        if (p->parts.settings->model_tie_embeddings && !strcmp(x->name, "wte.weight") &&
+            pipeline_own(p, k))
             p->delays[i] = 0;
     }
 }
@@ -88,7 +89,7 @@ size_t pipeline_plan(const struct settings *s, const struct table *t, enum dtype
                      size_t tokens_max)
 {
     size_t copy = model_type == DTYPE_F32 ? 0 : dtype_size(model_type),
-           boundary = tokens_max * (size_t)s->model_width * dtype_size(model_type),
+           boundary = tokens_max * (size_t)s->model_d_model * dtype_size(model_type),
            cuts = (size_t)s->train_modules - 1;
     return kept_slabs(s) * t->elements * (sizeof(float) + copy) + DIRECTIONS * cuts * boundary;
 }

@@ -11,8 +11,9 @@
  * Ouroboros (Yang et al. 2019, 1909.06695), train.pipeline = stale: in step t module k (from 0)
  * runs the backward of step t - (K - 1 - k), whose error module k + 1 has computed in step t - 1.
  * It reads the activations and the parameters of that step's forward, so that its gradient is that
- * of the loss of step t - (K - 1 - k) at the parameters of that step, exactly. Until train.warmup
- * ends nothing is delayed; then a module does not learn until its first gradient has come.
+ * of the loss of step t - (K - 1 - k) at the parameters of that step, exactly. Until
+ * train.warmup_steps ends nothing is delayed; then a module does not learn until its first gradient
+ * has come.
  */
 #include "inner/methods/method.h"
 #include "inner/model/model_parts.h"

@@ -9,7 +9,7 @@ static const struct {
     void (*close)(struct clip *c);
 } ways[] = {
     [PRIVACY_CLIPPING_GHOST] = {clip_ghost_plan, clip_ghost_open, clip_ghost, clip_ghost_close},
-    [PRIVACY_CLIPPING_SLOW] = {clip_slow_plan, clip_slow_open, clip_slow, clip_slow_close}};
+    [PRIVACY_CLIPPING_PER_EXAMPLE] = {clip_slow_plan, clip_slow_open, clip_slow, clip_slow_close}};
 
 size_t clip_plan(const struct settings *s, const struct table *t, const struct clip_options *o)
 {

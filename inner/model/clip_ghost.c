@@ -17,7 +17,7 @@
  *                             tokens of <dy_s, dy_t> <x_s, x_t>, which is cheaper for n below
  *                             N K / (N + K).
  *   matrix that several       the sum of its uses, of each record, in a slab of its own: layers of
- *   layers share              model.shared
+ *   layers share              model.share_layers
  *   bias, gain                in such a slab too: they are small
  *   embedding tables          the rows of dx of one id are added, then squared
  *   table that is the head    |A + B|^2 = |A|^2 + 2 <A, B> + |B|^2 with A from the head, B from the
@@ -63,7 +63,7 @@ static bool is_vector(const struct tensor *x)
 
 static bool ghost_keeps(const struct settings *s, const struct tensor *x)
 {
-    return is_vector(x) || (s->model_shared && x->layer == 0);
+    return is_vector(x) || (s->model_share_layers && x->layer == 0);
 }
 
 /* In a record's row. A classifier adds to a bias as many values as it computes columns, of which
@@ -511,7 +511,7 @@ static struct ghost_sizes sizes_of(const struct settings *s, const struct table 
         else if (x->count > z.matrix)
             z.matrix = x->count;
     }
-    z.rows = s->model_tied ? table_embed(s) : 0;
+    z.rows = s->model_tie_embeddings ? table_embed(s) : 0;
     return z;
 }
 
@@ -545,7 +545,7 @@ enum err clip_ghost_open(struct clip *c, struct arena *perm)
     TRY_ALLOC(g = c->ghost = arena_alloc(perm, sizeof *g));
     g->clip = c;
     g->real = c->dev->ops;
-    g->tied = s->model_tied;
+    g->tied = s->model_tie_embeddings;
     g->pairs_rows = z.pairs_rows;
     TRY_ALLOC(g->squares = arena_array(perm, R, sizeof *g->squares));
     TRY_ALLOC(g->factors = arena_array(perm, R, sizeof *g->factors));

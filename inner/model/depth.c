@@ -91,11 +91,11 @@ double depth_warmup(const struct settings *s, uint64_t step)
 }
 
 /* ---- what learns ---- */
-/* With model.shared the tensors of layer 0 are all layers', and layer 0 always runs. */
+/* With model.share_layers the tensors of layer 0 are all layers', and layer 0 always runs. */
 bool depth_learns(const struct settings *s, uint64_t step, int layer)
 {
     struct depth_stage x = depth_stage_of(s, step);
-    bool block = layer >= 0 && layer < s->model_layers && !s->model_shared;
+    bool block = layer >= 0 && layer < s->model_layers && !s->model_share_layers;
     if (layer < 0)
         return x.first == 0 || WITHOUT(STAGE_FREEZE);
     return !block || ((layer >= x.first || WITHOUT(STAGE_FREEZE)) && layer < x.layers &&

@@ -43,7 +43,7 @@ struct depth_stage depth_stage_of(const struct settings *s, uint64_t step);
 int depth_layers_after(const struct settings *s, int64_t steps);
 /* Does a stage with more layers begin at this step? */
 bool depth_grows(const struct settings *s, uint64_t step);
-/* The learning rate's warm-up of a stage, 0 < x <= 1: over train.warmup steps, from the second
+/* The learning rate's warm-up of a stage, 0 < x <= 1: over train.warmup_steps, from the second
  * stage on (the first has the run's own). */
 double depth_warmup(const struct settings *s, uint64_t step);
 

@@ -14,7 +14,7 @@ static void dropout_configure(struct model *m, const struct model_options *o)
     const struct settings *s = o->settings;
     m->dropout.rate = o->train ? (float)s->train_dropout : 0;
     m->dropout.layers = o->train && depth_drops(s);
-    m->dropout.sequence = (uint64_t)s->train_sequence;
+    m->dropout.sequence = (uint64_t)s->train_seq_len;
 }
 
 static void dropout_reserve_batch(struct layout *l, struct model *m, size_t T)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several heads on one pooled row (model.heads_n; Malkiel & Wolf 2021, 1911.06182): the mean of
- * their losses, the orthogonality of their weights, and which are left. inner/methods/heads.c
- * decides which one leaves.
+/* Several heads on one pooled row (model.classifier_heads; Malkiel & Wolf 2021, 1911.06182): the
+ * mean of their losses, the orthogonality of their weights, and which are left.
+ * inner/methods/heads.c decides which one leaves.
  */
 #include "inner/model/model_own.h"
 #include <math.h>
@@ -11,7 +11,7 @@
 void heads_configure(struct model *m, const struct model_options *o)
 {
     bool any = o->settings->model_pooler;
-    m->several.count = m->several.left = any ? (size_t)o->settings->model_heads_n : 1;
+    m->several.count = m->several.left = any ? (size_t)o->settings->model_classifier_heads : 1;
 }
 
 void heads_reserve(struct layout *l, struct model *m)

@@ -12,7 +12,7 @@ bool loss_any(enum model_loss_kind row, const struct settings *s, const struct l
 {
     const bool any[MODEL_LOSS_ROWS] = {[MODEL_LOSS_TOKEN] = l->token_targets,
                                        [MODEL_LOSS_SEQUENCE] = l->sequence_targets,
-                                       [MODEL_LOSS_STANDARD] = s->train_standard > 0};
+                                       [MODEL_LOSS_STANDARD] = s->train_standardization_weight > 0};
     ASSERT(row < MODEL_LOSS_ROWS);
     return any[row];
 }

@@ -15,17 +15,19 @@
     X(STANDARD, "loss_standard", LOSS_OF_TARGETS, false)
 
 /* TOKEN: of tokens (targets >= 0). SEQUENCE: of sequences (labels >= 0), with model.pooler; with
- * model.heads_n the mean over the heads that are left. STANDARD: with train.standard, the
- * standardization losses of a training pass, of which each counts as if every target had it: times
- * train.standard, the targets (of tokens; of sequences where tokens have none) and grad_scale.
- * The enumerators after the rows are sums that a method reads (inner/methods/heads.c). */
+ * model.classifier_heads the mean over the heads that are left. STANDARD: with
+ * train.standardization_weight, the standardization losses of a training pass, of which each counts
+ * as if every target had it: times train.standardization_weight, the targets (of tokens; of
+ * sequences where tokens have none) and grad_scale. The enumerators after the rows are sums that a
+ * method reads (inner/methods/heads.c). */
 enum model_loss_kind {
 #define X(NAME, name, unit, learned) MODEL_LOSS_##NAME,
     LOSS_LIST(X)
 #undef X
         MODEL_LOSS_ROWS,
-    MODEL_LOSS_ORTHOGONAL = MODEL_LOSS_ROWS, /* with model.heads_n: weighted as STANDARD is */
-    MODEL_LOSS_HEADS,                        /* each head's own sum over sequences */
+    MODEL_LOSS_ORTHOGONAL =
+        MODEL_LOSS_ROWS, /* with model.classifier_heads: weighted as STANDARD is */
+    MODEL_LOSS_HEADS,    /* each head's own sum over sequences */
     MODEL_LOSSES = MODEL_LOSS_HEADS + DEV_HEADS_MAX
 };
 enum loss_unit { LOSS_OF_TARGETS, LOSS_OF_SEQUENCES };

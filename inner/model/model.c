@@ -172,10 +172,10 @@ static void configure_block(struct model *m, const struct settings *s)
     m->form.norm = s->model_norm == MODEL_NORM_RMS ? DEV_NORM_RMS : DEV_NORM_LAYER;
     m->form.norm_eps = (float)s->model_norm_eps;
     m->form.post = s->model_norm_place == MODEL_NORM_POST;
-    m->form.shared = s->model_shared;
+    m->form.shared = s->model_share_layers;
     m->form.causal = s->model_causal;
-    m->form.window = (size_t)s->model_window;
-    m->form.global_every = (size_t)s->model_global_every;
+    m->form.window = (size_t)s->model_sliding_window;
+    m->form.global_attn_every = (size_t)s->model_global_attn_every;
 }
 
 static void find_embed_offsets(struct model *m)
@@ -195,7 +195,7 @@ static void configure(struct model *m, const struct model_options *o)
     const struct settings *s = o->settings;
     *m = (struct model){
         .settings = s, .table = o->table, .form = {.tokens_max = o->tokens_max, .train = o->train}};
-    m->form.C = (size_t)s->model_width;
+    m->form.C = (size_t)s->model_d_model;
     m->form.E = table_embed(s);
     m->form.F = table_mlp(s);
     m->form.L = (size_t)s->model_layers;
@@ -205,10 +205,10 @@ static void configure(struct model *m, const struct model_options *o)
     m->form.Q = m->form.C + 2 * m->form.KVH * (m->form.C / m->form.NH);
     configure_block(m, s);
     m->form.U = m->form.gated ? 2 * m->form.F : m->form.F;
-    m->form.types = (size_t)s->model_types;
+    m->form.types = (size_t)s->model_token_types;
     if (s->model_positions == MODEL_POSITIONS_ROPE)
-        m->form.rope_count = (size_t)s->model_context * (m->form.C / m->form.NH);
-    m->form.V = (size_t)s->model_vocab;
+        m->form.rope_count = (size_t)s->model_max_seq_len * (m->form.C / m->form.NH);
+    m->form.V = (size_t)s->model_vocab_size;
     m->form.VP = table_vocab_padded(s);
     m->form.stochastic = s->train_rounding == TRAIN_ROUNDING_STOCHASTIC;
     m->form.seed = (uint64_t)s->run_seed;
@@ -223,12 +223,12 @@ static void configure(struct model *m, const struct model_options *o)
 
 struct dev_emulation model_emulation(const struct settings *s)
 {
-    return (struct dev_emulation){.fp8 = s->device_products == DEVICE_PRODUCTS_FP8 ? DEV_FP8_E5M2
-                                         : s->device_products == DEVICE_PRODUCTS_FP8_HYBRID
-                                             ? DEV_FP8_HYBRID
-                                             : DEV_FP8_NONE,
-                                  .accumulator = (int)s->device_accumulator,
-                                  .chunk = (size_t)s->device_accumulator_chunk};
+    return (struct dev_emulation){
+        .fp8 = s->device_matmul_precision == DEVICE_MATMUL_FP8          ? DEV_FP8_E5M2
+               : s->device_matmul_precision == DEVICE_MATMUL_FP8_HYBRID ? DEV_FP8_HYBRID
+                                                                        : DEV_FP8_NONE,
+        .accumulator = (int)s->device_accumulator,
+        .chunk = (size_t)s->device_accumulator_chunk};
 }
 
 static struct dev_shape shape(const struct model *m, const struct settings *s, enum dtype type)
@@ -241,7 +241,7 @@ static struct dev_shape shape(const struct model *m, const struct settings *s, e
                               .NH = m->form.NH,
                               .V = m->form.V,
                               .VP = m->form.VP,
-                              .S = (size_t)s->train_sequence,
+                              .S = (size_t)s->train_seq_len,
                               .emulation = model_emulation(s),
                               .attention =
                                   config_choice_name(device_attention_choices, s->device_attention),

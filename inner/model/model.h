@@ -31,7 +31,7 @@ struct model_options {
     size_t tokens_max; /* of a batch */
     bool train;
 };
-/* device.products, device.accumulator: what the device is opened with. */
+/* device.matmul_precision, device.accumulator: what the device is opened with. */
 struct dev_emulation model_emulation(const struct settings *s);
 struct model_memory model_plan(const struct model_options *o, enum dtype model_type);
 /* The ranks share parameters and gradients out (train.zero_stage). map NULL: as model_plan, and
@@ -104,9 +104,9 @@ enum err model_eval_class_logits(struct model *m, const struct batch *b, size_t 
  */
 enum err model_attention_begin(struct model *m) MUST;
 enum err model_attention_largest(struct model *m, float *largest) MUST;
-/* With model.heads_n a head has left when its weights are all 0; with no gradient and no moments
- * they stay so. Looks again which are left: after parameters were put in, or a head's were set to
- * 0. Waits. Returns how many are left. */
+/* With model.classifier_heads a head has left when its weights are all 0; with no gradient and no
+ * moments they stay so. Looks again which are left: after parameters were put in, or a head's were
+ * set to 0. Waits. Returns how many are left. */
 enum err model_find_heads(struct model *m, size_t *left) MUST;
 bool model_has_head(const struct model *m, size_t head);
 /* From now on the ops are recorded in p; NULL: not at all. */

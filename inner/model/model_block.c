@@ -145,10 +145,10 @@ void linear_bwd(struct model *m, const struct dev_linear *fwd, const struct line
     grad_ready(m, g->at.weight);
 }
 
-/* ModernBERT: every model.global_every-th layer, the first included. */
+/* ModernBERT: every model.global_attn_every-th layer, the first included. */
 static bool sees_all(const struct model *m, size_t i)
 {
-    return !m->form.window || (m->form.global_every && i % m->form.global_every == 0);
+    return !m->form.window || (m->form.global_attn_every && i % m->form.global_attn_every == 0);
 }
 
 static struct dev_attention attention_args(const struct model *m, const struct batch *b, size_t i)

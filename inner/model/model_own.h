@@ -78,7 +78,7 @@ struct sequence_head { /* head.c. model.pooler: on the first row, or the mean, o
     size_t classes[KEYS_TASKS_MAX];
     size_t tasks, max; /* 0: no pooler; S at most */
 };
-struct several_heads {  /* heads.c. model.heads_n */
+struct several_heads {  /* heads.c. model.classifier_heads */
     size_t count, left; /* 1: one head */
     bool dropped[DEV_HEADS_MAX];
     void *dhead;     /* (S, C) gradient of the pooler's output by one of them */
@@ -108,7 +108,8 @@ static inline unsigned dropout_mlp(size_t layer)
     return dropout_attention(layer) + 1;
 }
 
-struct standard { /* train.standard: the standardization loss of the branches' inputs */
+struct standard { /* train.standardization_weight: the standardization loss of the branches' inputs
+                   */
     float weight; /* 0: none */
     float *scale; /* of this batch, on the device */
     double *loss; /* of the running pass, on the device */
@@ -139,7 +140,7 @@ struct model_form { /* what the settings say; the same after open */
     bool post;    /* norms after the additions to the residual stream */
     bool shared;  /* all layers use the tensors of layer 0 */
     size_t types; /* 0: one token type, without an embedding */
-    size_t window, global_every;
+    size_t window, global_attn_every;
     bool stochastic; /* rounding of params_bf16 */
     uint64_t seed;
     bool recompute; /* the backward recomputes the activations of a block */

@@ -11,7 +11,7 @@ static const float variance_min = 1e-5f; /* below it the logarithm continues as 
 
 static void standard_configure(struct model *m, const struct model_options *o)
 {
-    m->standard.weight = o->train ? (float)o->settings->train_standard : 0;
+    m->standard.weight = o->train ? (float)o->settings->train_standardization_weight : 0;
 }
 
 static void standard_reserve_batch(struct layout *l, struct model *m, size_t T)

@@ -22,7 +22,7 @@ size_t table_span(const struct table *t, size_t i)
 
 size_t table_vocab_padded(const struct settings *s)
 {
-    return padded((size_t)s->model_vocab, TABLE_VOCAB_ALIGN);
+    return padded((size_t)s->model_vocab_size, TABLE_VOCAB_ALIGN);
 }
 
 size_t table_classes_padded(size_t classes)
@@ -32,19 +32,19 @@ size_t table_classes_padded(size_t classes)
 
 size_t table_embed(const struct settings *s)
 {
-    return (size_t)(s->model_embed ? s->model_embed : s->model_width);
+    return (size_t)(s->model_embedding_size ? s->model_embedding_size : s->model_d_model);
 }
 
 size_t table_layers(const struct settings *s)
 {
-    return s->model_shared ? 1 : (size_t)s->model_layers;
+    return s->model_share_layers ? 1 : (size_t)s->model_layers;
 }
 
 size_t table_mlp(const struct settings *s)
 {
-    if (s->model_mlp)
-        return (size_t)s->model_mlp;
-    size_t C = (size_t)s->model_width;
+    if (s->model_d_ff)
+        return (size_t)s->model_d_ff;
+    size_t C = (size_t)s->model_d_model;
     /* Shazeer 2020: three matrices of 8/3 C have as many parameters as two of 4 C */
     return table_gated(s) ? padded((8 * C + 2) / 3, 64) : 4 * C;
 }
@@ -135,15 +135,15 @@ static void append_embedding(struct builder *b)
 {
     const struct settings *s = b->s;
     int64_t E = (int64_t)table_embed(s);
-    append_vocab(b, "wte", s->model_vocab, (size_t)E);
+    append_vocab(b, "wte", s->model_vocab_size, (size_t)E);
     if (s->model_positions == MODEL_POSITIONS_LEARNED)
-        append_matrix(b, "wpe", s->model_context, E, 0.02);
-    if (s->model_types)
-        append_matrix(b, "wtt", s->model_types, E, 0.02);
+        append_matrix(b, "wpe", s->model_max_seq_len, E, 0.02);
+    if (s->model_token_types)
+        append_matrix(b, "wtt", s->model_token_types, E, 0.02);
     if (s->model_embed_norm)
         append_norm(b, "embed.norm", E);
-    if (E != s->model_width)
-        append_linear(b, "embed.proj", s->model_width, E, 0.02);
+    if (E != s->model_d_model)
+        append_linear(b, "embed.proj", s->model_d_model, E, 0.02);
 }
 
 /* ModernBERT's first block reads what the norm of the embeddings returns. */
@@ -151,7 +151,7 @@ static bool has_norm1(const struct settings *s, int layer)
 {
     return s->model_norm_place != MODEL_NORM_NONE &&
            !(s->model_norm_place == MODEL_NORM_PRE && s->model_embed_norm && layer == 0 &&
-             !s->model_shared);
+             !s->model_share_layers);
 }
 
 /* Standard deviation 0.02. GPT-2 divides it, for matrices whose output is added to the residual
@@ -163,7 +163,7 @@ static void append_layer(struct builder *b)
     const struct settings *s = b->s;
     bool post = s->model_norm_place == MODEL_NORM_POST,
          none = s->model_norm_place == MODEL_NORM_NONE;
-    int64_t C = s->model_width, F = (int64_t)table_mlp(s), up = table_gated(s) ? 2 * F : F;
+    int64_t C = s->model_d_model, F = (int64_t)table_mlp(s), up = table_gated(s) ? 2 * F : F;
     int64_t KV = C / s->model_heads * (int64_t)table_kv_heads(s);
     double into_residual = post ? 0.02 : 0.02 / sqrt(2.0 * (double)s->model_layers);
     if (!post && has_norm1(s, b->layer))
@@ -181,26 +181,26 @@ static void append_layer(struct builder *b)
 static void append_head(struct builder *b)
 {
     const struct settings *s = b->s;
-    int64_t C = s->model_width, E = (int64_t)table_embed(s);
-    if (!s->model_tied)
-        append_vocab(b, "head", s->model_vocab, (size_t)E);
+    int64_t C = s->model_d_model, E = (int64_t)table_embed(s);
+    if (!s->model_tie_embeddings)
+        append_vocab(b, "head", s->model_vocab_size, (size_t)E);
     if (s->model_head != MODEL_HEAD_MLM)
         return;
     append_linear(b, "mlm.dense", E, C, 0.02);
     append_norm(b, "mlm.norm", E);
-    append_vector(b, "mlm", "bias", s->model_vocab, TABLE_ZERO);
+    append_vector(b, "mlm", "bias", s->model_vocab_size, TABLE_ZERO);
 }
 
 /* These have biases in every model, as in transformers. */
 static void append_pooler(struct builder *b)
 {
     const struct settings *s = b->s;
-    size_t C = (size_t)s->model_width;
-    append_matrix(b, "pooler", s->model_width, s->model_width, 0.02);
+    size_t C = (size_t)s->model_d_model;
+    append_matrix(b, "pooler", s->model_d_model, s->model_d_model, 0.02);
     if (s->model_bias || !s->model_pooler_norm)
-        append_vector(b, "pooler", "bias", s->model_width, TABLE_ZERO);
+        append_vector(b, "pooler", "bias", s->model_d_model, TABLE_ZERO);
     if (s->model_pooler_norm)
-        append_norm(b, "pooler.norm", s->model_width);
+        append_norm(b, "pooler.norm", s->model_d_model);
     if (!s->model_classes.count) {
         append_vocab(b, "pair", 2, C);
         append_vector(b, "pair", "bias", 2, TABLE_ZERO);
@@ -211,7 +211,7 @@ static void append_pooler(struct builder *b)
         append_vocab(b, module, keys_classes(s, i), C);
         append_vector(b, module, "bias", keys_classes(s, i), TABLE_ZERO);
     }
-    for (int64_t i = 1; i < s->model_heads_n; i++) {
+    for (int64_t i = 1; i < s->model_classifier_heads; i++) {
         char module[TABLE_NAME_MAX];
         snprintf(module, sizeof module, "classes.0.%lld", (long long)i);
         append_vocab(b, module, keys_classes(s, 0), C);
@@ -224,15 +224,16 @@ enum err table_make(struct table *t, const struct settings *s, struct arena *per
     *t = (struct table){0};
     if (*s->model_tensors)
         return table_read(t, s->model_tensors, perm);
-    size_t tensors_max = TENSORS_OUTSIDE + TENSORS_PER_LAYER * table_layers(s) +
-                         TENSORS_PER_TASK * (s->model_classes.count + (size_t)s->model_heads_n - 1);
+    size_t tensors_max =
+        TENSORS_OUTSIDE + TENSORS_PER_LAYER * table_layers(s) +
+        TENSORS_PER_TASK * (s->model_classes.count + (size_t)s->model_classifier_heads - 1);
     TRY_ALLOC(t->tensors = arena_array(perm, tensors_max, sizeof *t->tensors));
     struct builder b = {.s = s, .t = t, .layer = -1};
     append_embedding(&b);
     for (b.layer = 0; b.layer < (int)table_layers(s); b.layer++)
         append_layer(&b);
     if (s->model_norm_place == MODEL_NORM_PRE)
-        append_norm(&b, "norm", s->model_width);
+        append_norm(&b, "norm", s->model_d_model);
     append_head(&b);
     if (s->model_pooler)
         append_pooler(&b);
@@ -277,7 +278,7 @@ static bool ends_in(const char *name, const char *end)
 size_t table_projections(const struct settings *s, const struct tensor *x,
                          size_t elements[TABLE_PROJECTIONS_MAX])
 {
-    size_t C = (size_t)s->model_width, KV = C / (size_t)s->model_heads * table_kv_heads(s);
+    size_t C = (size_t)s->model_d_model, KV = C / (size_t)s->model_heads * table_kv_heads(s);
     elements[0] = x->count;
     if (ends_in(x->name, ".attn.qkv.weight")) {
         ASSERT(x->count == (C + 2 * KV) * C);

@@ -7,12 +7,12 @@
  * of 256 never cross tensors; the gaps are zero in every slab and stay zero. Pure data: no device,
  * no I/O.
  *
- * Order and names, N = 0 .. layers-1 (model.shared: 0); biases only with model.bias, except where
- * they are marked (b), and none on an RMS norm. E: model.embed, or C.
+ * Order and names, N = 0 .. layers-1 (model.share_layers: 0); biases only with model.bias, except
+ * where they are marked (b), and none on an RMS norm. E: model.embedding_size, or C.
  *
  *   wte.weight (V, E)
  *   wpe.weight (context, E)                          model.positions = learned
- *   wtt.weight (types, E)                            model.types > 0
+ *   wtt.weight (types, E)                            model.token_types > 0
  *   embed.norm.weight .bias (E)                      model.embed_norm
  *   embed.proj.weight (C, E) .bias                   E is not C
  *   layers.N.norm1.weight .bias (C)
@@ -22,7 +22,7 @@
  *   layers.N.mlp.up.weight (F, C) .bias              gated: (2F, C), rows of gate, then up
  *   layers.N.mlp.down.weight (C, F) .bias
  *   norm.weight .bias (C)
- *   head.weight (V, E)                               model.tied = false; else wte.weight
+ *   head.weight (V, E)                               model.tie_embeddings = false; else wte.weight
  *   mlm.dense.weight (E, C) .bias                    model.head = mlm
  *   mlm.norm.weight .bias (E)
  *   mlm.bias (V) (b)
@@ -30,7 +30,7 @@
  *   pooler.norm.weight .bias (C)                     model.pooler_norm
  *   pair.weight (2, C) .bias (b)                     model.classes is empty
  *   classes.T.weight (classes, C) .bias (b)          for each task T of model.classes
- *   classes.0.H.weight (classes, C) .bias (b)        H = 1 .. model.heads_n - 1
+ *   classes.0.H.weight (classes, C) .bias (b)        H = 1 .. model.classifier_heads - 1
  *
  * model.norm_place = post: norm1 stands behind attn.proj, norm2 behind mlp.down, and there is no
  * norm.weight; none: none of the three. So the backward pass runs through the table from its end.
@@ -91,10 +91,10 @@ size_t table_span(const struct table *t,
                   size_t i); /* elements of tensor i, the gap behind it included */
 size_t table_vocab_padded(const struct settings *s);
 size_t table_classes_padded(size_t classes);
-size_t table_embed(const struct settings *s);    /* width of the embeddings */
-size_t table_layers(const struct settings *s);   /* layers with tensors of their own */
-size_t table_mlp(const struct settings *s);      /* hidden width: model.mlp, or the default for 0 */
-bool table_gated(const struct settings *s);      /* swiglu: mlp.up has twice as many rows */
+size_t table_embed(const struct settings *s);  /* width of the embeddings */
+size_t table_layers(const struct settings *s); /* layers with tensors of their own */
+size_t table_mlp(const struct settings *s);    /* hidden width: model.d_ff, or the default for 0 */
+bool table_gated(const struct settings *s);    /* swiglu: mlp.up has twice as many rows */
 size_t table_kv_heads(const struct settings *s); /* model.kv_heads, or model.heads */
 /* Elements of the matrices that lie below each other in a tensor: of q, k, v, or of gate, up. Their
  * number; 1: the tensor is one. */

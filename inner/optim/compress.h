@@ -81,7 +81,7 @@ void compress_put_groups(struct optim *o);
  * freeze would have begun at another step. */
 enum err compress_lengthened(const struct settings *before, const struct settings *s,
                              const char *dir) MUST;
-/* train.freeze as a number of steps. */
+/* train.compress_start as a number of steps. */
 int64_t compress_freeze_steps(const struct settings *s);
 /* compress_method.second of methods whose first steps all change it: up to the freeze. */
 int64_t compress_until_freeze(const struct settings *s, int64_t steps);

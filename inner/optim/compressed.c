@@ -71,7 +71,7 @@ enum err compress_lengthened(const struct settings *before, const struct setting
         return ERR_OK;
     return err_set(
         ERR_MISMATCH,
-        "%s was made with train.steps = %lld, and train.freeze is a share of these; with "
+        "%s was made with train.steps = %lld, and train.compress_start is a share of these; with "
         "train.steps = %lld its past would be another",
         dir, (long long)before->train_steps, (long long)s->train_steps);
 }

@@ -6,7 +6,7 @@
 
 int64_t compress_freeze_steps(const struct settings *s)
 {
-    return llround(s->train_freeze * (double)s->train_steps);
+    return llround(s->train_compress_start * (double)s->train_steps);
 }
 
 int64_t compress_until_freeze(const struct settings *s, int64_t steps)

@@ -13,8 +13,8 @@ struct optim;
 struct optim_part;
 struct optim_method {
     const char *name;
-    bool first, second; /* keeps a first, a second moment of each element: what outer.first_every
-                           and outer.second_every average */
+    bool first, second; /* keeps a first, a second moment of each element: what outer.moment1_every
+                           and outer.moment2_every average */
     size_t (*more)(const struct tensor *x); /* further floats of a tensor; NULL: none */
     bool whole;       /* works on whole tensors only: shards end between tensors */
     bool projections; /* treats the projections of a tensor one by one, whatever train.trust_per */

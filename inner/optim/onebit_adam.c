@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 1-bit Adam (Tang et al. 2021, 2102.02888). Stage 1, train.freeze of the steps: AdamW. Stage 2:
+/* 1-bit Adam (Tang et al. 2021, 2102.02888). Stage 1, train.compress_start of the steps: AdamW.
+ * Stage 2:
  *
  *     m_i = beta1 m + (1 - beta1) g_i        g_i: gradient of rank i alone
  *     m   = mean of the m_i in signs         squeeze_mean, with error feedback

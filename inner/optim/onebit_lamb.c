@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 1-bit LAMB (Li et al. 2022, 2104.06069). Stage 1, train.freeze of the steps: LAMB, whose ratio c
- * of each part (tensor or projection) is averaged where it is not 1. Stage 2, with v frozen and vf
- * a copy of it at the freeze, s_l = mean over the parts of rms(m) / rms(m_l) at the freeze:
+/* 1-bit LAMB (Li et al. 2022, 2104.06069). Stage 1, train.compress_start of the steps: LAMB, whose
+ * ratio c of each part (tensor or projection) is averaged where it is not 1. Stage 2, with v frozen
+ * and vf a copy of it at the freeze, s_l = mean over the parts of rms(m) / rms(m_l) at the freeze:
  *
  *     z   = s_l (beta1 m + (1 - beta1) g_i)     of this rank's gradient
  *     m'  = mean of z in signs / s_l            squeeze_mean, one scale for all

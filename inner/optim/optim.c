@@ -5,15 +5,15 @@
 #include <string.h>
 #include "inner/model/depth.h"
 
-/* Share of the peak, from 1 to lr_end, x from 0 to 1 through the decay. */
+/* Share of the peak, from 1 to min_lr_ratio, x from 0 to 1 through the decay. */
 static double decayed(const struct settings *s, double x)
 {
-    if (s->train_decay == TRAIN_DECAY_NONE)
+    if (s->train_lr_schedule == TRAIN_LR_SCHEDULE_NONE)
         return 1.0;
-    double left = s->train_decay == TRAIN_DECAY_COSINE
+    double left = s->train_lr_schedule == TRAIN_LR_SCHEDULE_COSINE
                       ? 0.5 * (1.0 + cos(3.14159265358979323846 * x))
                       : 1.0 - x;
-    return s->train_lr_end + (1.0 - s->train_lr_end) * left;
+    return s->train_min_lr_ratio + (1.0 - s->train_min_lr_ratio) * left;
 }
 
 /* train.lr, or by the square-root rule (You et al. 2020) what it is for this batch. */
@@ -37,9 +37,9 @@ static double lr_of_run(const struct settings *s, int64_t step)
     int64_t flat = keys_warmup(s) + s->train_stable_steps;
     if (step < keys_warmup(s))
         return lr_warming(s, step);
-    if (s->train_decay == TRAIN_DECAY_EXPONENTIAL && step >= flat)
-        return lr_peak(s) *
-               pow(s->train_decay_factor, (double)(step - flat) / (double)s->train_decay_steps);
+    if (s->train_lr_schedule == TRAIN_LR_SCHEDULE_EXPONENTIAL && step >= flat)
+        return lr_peak(s) * pow(s->train_lr_decay_factor,
+                                (double)(step - flat) / (double)s->train_lr_decay_steps);
     if (step < flat || s->train_steps <= flat)
         return lr_peak(s);
     double x = (double)(step - flat) / (double)(s->train_steps - flat);
@@ -49,8 +49,8 @@ static double lr_of_run(const struct settings *s, int64_t step)
 double optim_lr(const struct settings *s, int64_t step)
 {
     double lr = lr_of_run(s, step);
-    if (s->train_decay == TRAIN_DECAY_EXPONENTIAL)
-        lr += s->train_lr_end * lr_peak(s);
+    if (s->train_lr_schedule == TRAIN_LR_SCHEDULE_EXPONENTIAL)
+        lr += s->train_min_lr_ratio * lr_peak(s);
     return lr * depth_warmup(s, (uint64_t)step);
 }
 
@@ -270,7 +270,7 @@ static enum err clip(struct optim *o, const float *grads, int64_t step)
                                .loss = stats + STEP_LOSS,
                                .targets = stats + STEP_TARGETS,
                                .max_norm = o->settings->train_clip_per == TRAIN_CLIP_PER_MODEL
-                                               ? (float)o->settings->train_clip
+                                               ? (float)o->settings->train_max_grad_norm
                                                : 0};
     d->ops->sumsq(d, stats + STEP_SQUARE, grads, o->shard.count);
     TRY(o->coll->ops->all_reduce(o->coll, stats, parts ? STEP_STATS : STEP_SQUARE));

@@ -115,9 +115,10 @@ struct optim_slabs {       /* of this rank's shard, or whole; on the device */
     uint16_t *copy;        /* bf16 copy of the parameters, which the update writes; NULL: none */
 };
 
-/* lr of step (from 0): warm-up over train.warmup (its first step has lr / warmup, or its square),
- * train.stable_steps steps at the peak, then cosine or linear towards lr_end * lr at train.steps,
- * or exponential with lr_end * lr added to all steps (DeepSpeed); times depth_warmup. */
+/* lr of step (from 0): warm-up over train.warmup_steps (its first step has lr / warmup, or its
+ * square), train.stable_steps steps at the peak, then cosine or linear towards min_lr_ratio * lr at
+ * train.steps, or exponential with min_lr_ratio * lr added to all steps (DeepSpeed); times
+ * depth_warmup. */
 double optim_lr(const struct settings *s, int64_t step);
 const struct optim_method *optim_method_of(const struct settings *s); /* list.c */
 /* Whether the ranks share the state out. The units and their parts, by what the method allows. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GradientFlow's coarse-grained sparse sums (Sun et al. 2019, 1902.06855). The slab of gradients is
- * cut into chunks of 4,096 values. Behind train.freeze of the steps, in which sums are full:
+ * cut into chunks of 4,096 values. Behind train.compress_start of the steps, in which sums are
+ * full:
  *
  *     G   = g_i + residual_i                       of rank i
  *     n_c = sum over the ranks of |G_c|_1           C doubles are summed

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 0/1 Adam (Lu et al. 2023, 2202.06009), in the form of its published code. Phase 1, train.freeze
- * of the steps: at growing intervals a full sum of the gradients and AdamW; between them
+/* 0/1 Adam (Lu et al. 2023, 2202.06009), in the form of its published code. Phase 1,
+ * train.compress_start of the steps: at growing intervals a full sum of the gradients and AdamW;
+ * between them
  *
  *     g = mean of the g_i in signs                 squeeze_mean; v stays
  *     m = beta1 m + (1 - beta1) g;  x = x - lr (mh / (sqrt(vh) + eps) + weight_decay x)

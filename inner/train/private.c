@@ -49,7 +49,7 @@ enum err private_charge_of(struct private_charge *c, const struct settings *s, u
     *c = (struct private_charge){
         .records = records,
         .expected = sizes.expected,
-        .noise = s->privacy_noise,
+        .noise = s->privacy_noise_multiplier,
         .clip = s->privacy_clip,
         .unit = config_choice_name(privacy_unit_choices, s->privacy_unit),
         .sampling = config_choice_name(privacy_sampling_choices, s->privacy_sampling),

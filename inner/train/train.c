@@ -28,14 +28,14 @@ size_t train_micro_batch_tokens(const struct settings *s, int ranks)
 
 static enum err check_ranks(const struct settings *s, int ranks)
 {
-    int64_t unit = s->train_sequence * batch_ranks(s, ranks);
+    int64_t unit = s->train_seq_len * batch_ranks(s, ranks);
     TRY(parallel_of(s)->check(s, ranks));
     if (s->train_batch_tokens % unit == 0)
         return ERR_OK;
     return err_set(
         ERR_CONFIG,
-        "train.batch_tokens = %lld is not a multiple of train.sequence x ranks = %lld x %d",
-        (long long)s->train_batch_tokens, (long long)s->train_sequence, batch_ranks(s, ranks));
+        "train.batch_tokens = %lld is not a multiple of train.seq_len x ranks = %lld x %d",
+        (long long)s->train_batch_tokens, (long long)s->train_seq_len, batch_ranks(s, ranks));
 }
 
 /* Ids of the byte vocabulary need no tokenizer's word. */
@@ -110,9 +110,9 @@ struct loader_options train_loader_options(const struct settings *s, uint32_t da
         .site = data_site,
         .rank = rank,
         .ranks = ranks,
-        .sequence = (size_t)s->train_sequence,
+        .sequence = (size_t)s->train_seq_len,
         .batch_tokens = (size_t)s->train_batch_tokens,
-        .vocab = s->model_vocab,
+        .vocab = s->model_vocab_size,
         .own_shards = s->data_shards == DATA_SHARDS_OWN,
         .objective = objective_trained(s),
         .settings = s,
@@ -169,9 +169,10 @@ static enum err check_head(const struct train *t)
                              "of each task"
                            : "data.pairs needs the head for pairs, which a model with "
                              "model.classes lacks");
-    if (s->model_types == 1)
-        return err_set(ERR_CONFIG, "model.types = 1: the second text of a pair has type 1; use 2, "
-                                   "or 0 for none");
+    if (s->model_token_types == 1)
+        return err_set(ERR_CONFIG,
+                       "model.token_types = 1: the second text of a pair has type 1; use 2, "
+                       "or 0 for none");
     return ERR_OK;
 }
 
@@ -219,8 +220,8 @@ static enum err smaller(enum err e)
         return e;
     snprintf(said, sizeof said, "%s", err_message());
     return err_set(e,
-                   "%s; a smaller train.micro_batch_tokens, train.sequence, model.layers or "
-                   "model.width takes less",
+                   "%s; a smaller train.micro_batch_tokens, train.seq_len, model.layers or "
+                   "model.d_model takes less",
                    said);
 }
 

@@ -101,7 +101,7 @@ struct train_hook {
 struct train_budget {
     void *self;
     /* After resume, before the first step: a charge as every step of this run will make it, but for
-     * its step and tag. *noise: privacy.noise; 0: the multiplier is to be set. */
+     * its step and tag. *noise: privacy.noise_multiplier; 0: the multiplier is to be set. */
     enum err (*begin)(void *self, const struct private_charge *c, double *noise);
     const char *program; /* its version: from another one a sum may differ in its last bits */
     /* Steps of this site that the run knows of, outside of its directory; 0: none. */

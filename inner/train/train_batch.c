@@ -30,7 +30,7 @@ static size_t bucket_elements(const struct settings *s)
 
 static bool clips_buckets(const struct settings *s)
 {
-    return s->train_clip_per == TRAIN_CLIP_PER_BUCKET && s->train_clip > 0;
+    return s->train_clip_per == TRAIN_CLIP_PER_BUCKET && s->train_max_grad_norm > 0;
 }
 
 static enum err open_batch(struct train *t, struct train_division *d, struct arena *perm)
@@ -56,7 +56,7 @@ static enum err open_batch(struct train *t, struct train_division *d, struct are
                                      .grads = model_grads(t->model),
                                      .elements = t->table.elements,
                                      .bucket = bucket_elements(s),
-                                     .clip = clips_buckets(s) ? (float)s->train_clip : 0,
+                                     .clip = clips_buckets(s) ? (float)s->train_max_grad_norm : 0,
                                      .norms = x->clip_norms,
                                      .factor = x->clip_factor};
     if (weights_units(model_weights(t->model))) {

@@ -133,7 +133,7 @@ static size_t fitting_micro_batch(const struct train *t, struct settings s, size
                                   size_t bytes)
 {
     for (size_t n = max_sequences + 1; n-- > 1;) {
-        s.train_micro_batch_tokens = (int64_t)n * s.train_sequence;
+        s.train_micro_batch_tokens = (int64_t)n * s.train_seq_len;
         struct train_memory m = train_plan(&s, &t->table, t->dev->model_type, t->coll->size);
         if (s.train_batch_tokens % s.train_micro_batch_tokens == 0 && m.total <= bytes)
             return (size_t)s.train_micro_batch_tokens;
@@ -176,7 +176,7 @@ static void list_fitting(struct advice *a, const struct train *t, size_t bytes)
 {
     struct settings s = *t->settings;
     char words[96];
-    size_t now = train_micro_batch_tokens(&s, t->coll->size) / (size_t)s.train_sequence, micro;
+    size_t now = train_micro_batch_tokens(&s, t->coll->size) / (size_t)s.train_seq_len, micro;
     bool can_recompute = s.train_activation_checkpointing != TRAIN_CHECKPOINTING_BLOCK,
          can_shard = t->coll->size > 1 && !s.train_zero_stage &&
                      s.train_compress == TRAIN_COMPRESS_NONE; /* which refuses shards */
@@ -236,7 +236,7 @@ enum err train_memory_check(const struct train *t)
     else
         memory_left_text(&left, where, sizeof where);
     return err_set(ERR_MEMORY, "this rank needs %zu MiB, the %s: %s%s", m->total >> 20, where,
-                   a.length ? a.text : "use a smaller model.width, model.layers or train.sequence",
+                   a.length ? a.text : "use a smaller model.d_model, model.layers or train.seq_len",
                    a.length ? " would fit" : "");
 }
 

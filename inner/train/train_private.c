@@ -58,9 +58,9 @@ static struct clip_options private_clip_options(const struct settings *s, int ra
 {
     return (struct clip_options){.how = s->privacy_clipping,
                                  .sequences_max =
-                                     train_micro_batch_tokens(s, ranks) / (size_t)s->train_sequence,
+                                     train_micro_batch_tokens(s, ranks) / (size_t)s->train_seq_len,
                                  .record_max = (size_t)keys_unit_sequences(s),
-                                 .sequence = (size_t)s->train_sequence};
+                                 .sequence = (size_t)s->train_seq_len};
 }
 
 static const char *unit_name(const struct train *t)
@@ -81,7 +81,7 @@ static enum err check_site(const struct train *t)
                        "and a micro-batch holds %zu; set train.micro_batch_tokens to %lld or more, "
                        "or privacy.unit_sequences to %zu or less",
                        most, unit_name(t), t->data.micro_sequences,
-                       most * (long long)s->train_sequence, t->data.micro_sequences);
+                       most * (long long)s->train_seq_len, t->data.micro_sequences);
     return ERR_OK;
 }
 
@@ -215,7 +215,7 @@ static enum err set_multiplier(struct train *t)
     c->noise = noise;
     if (noise > 0)
         return ERR_OK;
-    return err_set(ERR_CONFIG, "privacy.noise is 0: give the noise multiplier");
+    return err_set(ERR_CONFIG, "privacy.noise_multiplier is 0: give the noise multiplier");
 }
 
 static enum err set_noise(struct train *t)
@@ -228,7 +228,7 @@ static enum err set_noise(struct train *t)
         return ERR_OK;
     return err_set(ERR_CONFIG,
                    "a noise multiplier of %g is too large for %zu parameters; use a smaller "
-                   "privacy.noise, or a larger privacy.epsilon",
+                   "privacy.noise_multiplier, or a larger privacy.epsilon",
                    p->charge.noise, t->table.parameters);
 }
 

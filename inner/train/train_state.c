@@ -67,7 +67,7 @@ static size_t list_parts(const struct optim_state state[OPTIM_STATES], size_t el
                                               .data = c->charges,
                                               .size_bytes = sizeof *c->charges,
                                               .optional = true};
-    if (more->kept) /* a run that starts from another (run.from) has none yet */
+    if (more->kept) /* a run that starts from another (run.init_from) has none yet */
         parts[n++] = (struct checkpoint_part){
             .name = "compress", .size_bytes = more->kept, .optional = true};
     if (more->earlier)
@@ -258,7 +258,7 @@ static enum err check_own_shards(const struct train *t, const struct checkpoint_
     return err_set(ERR_MISMATCH,
                    "%s was made by %u rank%s with data.shards = own, which deals out the files "
                    "among them; go on with %u, or begin a run with data.shards = shared from its "
-                   "parameters (run.from)",
+                   "parameters (run.init_from)",
                    t->given.checkpoint_dir, got->ranks, got->ranks == 1 ? "" : "s", got->ranks);
 }
 

@@ -28,10 +28,11 @@ static double uses_of(const struct counts *k, const struct tensor *x)
 /* Layers with a window: half of it to each side, and the token itself. */
 static double seen_by_a_query(const struct settings *s, const struct work_step *w)
 {
-    double S = w->sequence > 0 ? w->sequence : (double)s->train_sequence,
-           near = (double)(s->model_window / 2 * 2 + 1), sum = 0;
+    double S = w->sequence > 0 ? w->sequence : (double)s->train_seq_len,
+           near = (double)(s->model_sliding_window / 2 * 2 + 1), sum = 0;
     for (int64_t i = 0; i < s->model_layers; i++) {
-        bool local = s->model_window && (!s->model_global_every || i % s->model_global_every);
+        bool local = s->model_sliding_window &&
+                     (!s->model_global_attn_every || i % s->model_global_attn_every);
         sum += local && near < S ? near : S;
     }
     return sum;
@@ -41,7 +42,7 @@ static struct counts count(const struct settings *s, const struct table *t,
                            const struct work_step *w)
 {
     struct counts k = {.T = (double)w->tokens,
-                       .C = (double)s->model_width,
+                       .C = (double)s->model_d_model,
                        .L = (double)s->model_layers,
                        .e = (double)dtype_size(w->type),
                        .micros = (double)w->tokens / (double)w->micro,
@@ -51,7 +52,7 @@ static struct counts count(const struct settings *s, const struct table *t,
     k.F = table_gated(s) ? (double)table_mlp(s) : 0;
     k.E = (double)table_embed(s);
     k.R = s->model_head == MODEL_HEAD_MLM && w->targets ? (double)w->targets : k.T;
-    k.uses = s->model_shared ? k.L : 1;
+    k.uses = s->model_share_layers ? k.L : 1;
     for (size_t i = 0; i < t->count; i++)
         if (strstr(t->tensors[i].name, "norm") && ends(t->tensors[i].name, ".weight"))
             k.norms += (double)t->tensors[i].shape[0] * uses_of(&k, &t->tensors[i]);

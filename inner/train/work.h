@@ -15,7 +15,7 @@ struct work_step {
     size_t targets;       /* of the tokens; 0: all of them */
     size_t tokens, micro; /* of one rank: in a step, in a micro-batch */
     double sequence;      /* tokens of the sequence that a token is of, in the mean over tokens; 0:
-                             train.sequence */
+                             train.seq_len */
     enum dtype type;
     double update_share; /* of the parameters that this rank updates: 1, or 1 / ranks with
                             train.zero_stage */

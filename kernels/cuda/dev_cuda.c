@@ -412,13 +412,14 @@ static enum err narrow_choose(struct cuda *c, const struct dev_emulation *e,
 {
     if (e->accumulator || e->fp8 == DEV_FP8_E5M2)
         return err_set(ERR_UNSUPPORTED, "a GPU has no narrow accumulators and no products of two "
-                                        "E5M2; use device.products = fp8_hybrid");
+                                        "E5M2; use device.matmul_precision = fp8_hybrid");
     c->gpu.fp8 = e->fp8 == DEV_FP8_HYBRID;
     if (c->gpu.fp8 && p->major * 10 + p->minor < 89)
-        return err_set(ERR_UNSUPPORTED,
-                       "%s has compute capability %d.%d; device.products = fp8_hybrid needs 8.9; "
-                       "use device.products = model",
-                       p->name, p->major, p->minor);
+        return err_set(
+            ERR_UNSUPPORTED,
+            "%s has compute capability %d.%d; device.matmul_precision = fp8_hybrid needs 8.9; "
+            "use device.matmul_precision = model",
+            p->name, p->major, p->minor);
     return ERR_OK;
 }
 

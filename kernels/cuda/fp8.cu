@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products with operands in 8 bits (device.products = fp8_hybrid, scalar/fp8.h): both operands are
- * rounded into scratch memory, each with the scale of its largest value, and multiplied by cuBLASLt
- * with sums in f32. The library wants rows along K for both operands, and K, N and its addresses
- * multiples of 16: operands are transposed where they lie the other way, and padded by zeros; a
- * result whose rows are no such multiple passes through scratch memory.
+/* Products with operands in 8 bits (device.matmul_precision = fp8_hybrid, scalar/fp8.h): both
+ * operands are rounded into scratch memory, each with the scale of its largest value, and
+ * multiplied by cuBLASLt with sums in f32. The library wants rows along K for both operands, and K,
+ * N and its addresses multiples of 16: operands are transposed where they lie the other way, and
+ * padded by zeros; a result whose rows are no such multiple passes through scratch memory.
  *
  * The same operands as in the emulation of kernels/cpu/matmul_narrow.c; sums in another order.
  */

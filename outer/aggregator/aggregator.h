@@ -42,7 +42,7 @@ struct aggregator_bounds { /* what a contribution may be (outer/protocol/bounds.
     unsigned strikes_max;  /* contributions in a row that are refused, or of which a
                               quarter or less counts, until the site is in quarantine; 0:
                               it never is */
-    double share_max;      /* most that site.share may be */
+    double share_max;      /* most that site.batch_scale may be */
     enum weights_kind weights;       /* outer.weights */
     int64_t max_local_steps_offline; /* outer.max_local_steps_offline */
 };

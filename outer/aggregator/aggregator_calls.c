@@ -37,12 +37,12 @@ static bool hello_config(struct aggregator *a, const struct wire_hello *m,
         enum err e = keys_difference(theirs, a->o->canonical, &scratch, &difference);
         aggregator_put_text(answer->text, e == ERR_OK ? difference : "the configuration differs");
         if (e == ERR_OK && strstr(difference, "run.initial"))
-            snprintf(
-                answer->text, sizeof answer->text,
-                "%.1024s; run.initial is the digest of the parameters of step 0: import the "
-                "same file at every site, and start the aggregator with run.from = a directory "
-                "that atoll import made of it",
-                difference);
+            snprintf(answer->text, sizeof answer->text,
+                     "%.1024s; run.initial is the digest of the parameters of step 0: import the "
+                     "same file at every site, and start the aggregator with run.init_from = a "
+                     "directory "
+                     "that atoll import made of it",
+                     difference);
     } else if (strcmp(theirs, a->o->canonical) != 0) {
         answer->outcome = ROUND_MISMATCH;
         snprintf(answer->text, sizeof answer->text,

@@ -59,7 +59,7 @@ static enum err claim_grow(struct env *w, const char *canonical, int64_t before,
         return err_set(
             ERR_CONFIG,
             "%s: train.steps has grown %d times, no more are possible; continue as a new "
-            "run with run.from",
+            "run with run.init_from",
             w->root, SCHEDULE_ENDS_MAX);
     s->ends[s->end_count++] = before;
     TRY(w->ops->remove(w, AGGREGATOR_FINISHED));

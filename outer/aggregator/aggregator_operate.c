@@ -128,10 +128,10 @@ static bool rollback_may(struct aggregator *a, const struct wire_operate *m,
                        s->overlap > 0 ? "outer.overlap_steps above 0" : "train.stages",
                        s->overlap > 0 ? "the sites have trained on" : "the model has grown since");
     else if (delay > 1 && (m->round + 1 - m->to) % delay)
-        aggregator_say(
-            answer, ROUND_INVALID,
-            "outer.delay = %u: only to a state that is a multiple of %u rounds before %" PRIu64,
-            delay, delay, m->round + 1);
+        aggregator_say(answer, ROUND_INVALID,
+                       "outer.nesterov_period = %u: only to a state that is a multiple of %u "
+                       "rounds before %" PRIu64,
+                       delay, delay, m->round + 1);
     else if (!outer_state_kept(a->replica, m->fragment, m->to))
         aggregator_say(answer, ROUND_GONE,
                        "state %" PRIu64 " is not kept: serve.keep_states says how many are", m->to);

@@ -277,7 +277,7 @@ static bool header_good(const struct aggregator *a, const struct wire_contributi
     else if (m->weight > weight_max(a, m) && !MUTANT(WEIGHT_UNBOUNDED))
         aggregator_say(
             answer, ROUND_INVALID,
-            "weight %g is beyond %g, the most that the configuration allows (site.share)",
+            "weight %g is beyond %g, the most that the configuration allows (site.batch_scale)",
             (double)m->weight, (double)weight_max(a, m));
     else if (m->round == a->replica->state[m->fragment].round &&
              m->codec != (uint32_t)outer_state_codec(a->replica, m->fragment))

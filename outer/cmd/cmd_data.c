@@ -65,13 +65,14 @@ static enum err print_report(const struct text_report *r, const struct text_opti
            o->out, pattern);
     bool masked = o->split_sentences && r->masks, pairs = masked && !single_documents(r, o);
     if (o->source.ids || r->vocab)
-        printf("        tokenizer: external\n%s%s%s%s%s    model:\n        vocab: %u   # or more: "
+        printf("        tokenizer: external\n%s%s%s%s%s    model:\n        vocab_size: %u   # or "
+               "more: "
                "the largest id is %u\n%s%s",
                r->vocab ? "        tokenizer_sha256: " : "", r->sha256, r->vocab ? "\n" : "",
                masked ? "        objective: mlm\n" : "",
                pairs ? "        pairs: sop   # or nsp, or none\n" : "", r->largest_id + 1,
                r->largest_id, masked ? "        causal: false\n" : "",
-               pairs ? "        types: 2\n        pooler: true\n" : "");
+               pairs ? "        token_types: 2\n        pooler: true\n" : "");
     if (r->owners)
         printf("\n%llu owners\n", (unsigned long long)r->owners);
     if (o->split_sentences)
@@ -101,8 +102,9 @@ static void print_labels(const struct labels_report *r, const struct text_option
            r->of.sha256);
     for (size_t i = 0; i < r->of.classes_count; i++)
         printf("%s\"%s\"", i ? ", " : "", r->of.classes[i].name);
-    printf("]\n    model:\n        vocab: %lld\n        pooler: true\n        classes: [%zu]\n",
-           (long long)r->of.vocab, r->of.classes_count);
+    printf(
+        "]\n    model:\n        vocab_size: %lld\n        pooler: true\n        classes: [%zu]\n",
+        (long long)r->of.vocab, r->of.classes_count);
 }
 
 /* ---- progress ---- */
@@ -255,7 +257,7 @@ enum err cmd_data(int argc, char **argv)
         {"held-out", ARGS_REAL, &o.held_out, .value = "SHARE", .max = 0.5,
          .help = "Share of the text that no site trains on."},
         {"sequence", ARGS_INT, &sequence, .value = "TOKENS", .min = 1, .max = 131072,
-         .help = "train.sequence of the run: no part may be shorter."},
+         .help = "train.seq_len of the run: no part may be shorter."},
         {"shard-tokens", ARGS_INT, &shard_tokens, .value = "N", .min = 2, .max = SHARD_TOKENS_MAX,
          .help = "Longest shard."},
         {"field", ARGS_TEXT, &o.source.field, .value = "NAME",

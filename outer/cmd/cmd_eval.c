@@ -298,14 +298,14 @@ static enum err evaluate_tasks(struct evaluation *e)
 static enum err evaluate(struct load *l, void *self)
 {
     const struct wish *w = self;
-    size_t S = (size_t)l->run.s.train_sequence, sequences = S < BATCH_TOKENS ? BATCH_TOKENS / S : 1;
+    size_t S = (size_t)l->run.s.train_seq_len, sequences = S < BATCH_TOKENS ? BATCH_TOKENS / S : 1;
     struct evaluation e = {.l = l,
                            .w = w,
                            .o = {.seed = (uint64_t)l->run.s.run_seed,
                                  .ranks = 1,
                                  .sequence = S,
                                  .batch_tokens = S,
-                                 .vocab = l->run.s.model_vocab,
+                                 .vocab = l->run.s.model_vocab_size,
                                  .objective = objective_of(&l->run.s),
                                  .settings = &l->run.s},
                            .json = !strcmp(w->format, "json")};

@@ -114,7 +114,7 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
     struct args_option options[OPTIONS_MAX];
     snprintf(command, sizeof command, "operator %s", act->name);
     snprintf(example, sizeof example, "atoll operator %s%s --aggregator localhost:7443", act->name,
-             act->site == SETTING        ? " outer.every 200"
+             act->site == SETTING        ? " outer.sync_every 200"
              : act->act == WIRE_ROLLBACK ? " --to 12"
              : act->site                 ? " c"
                                          : "");
@@ -144,7 +144,8 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
         return err_set(ERR_CONFIG, "operator %s: the site is missing: operator %s SITE", act->name,
                        act->name);
     if (act->site == SETTING && (o->list ? args.operand_count != 0 : !o->key))
-        return err_set(ERR_CONFIG, "operator set: either KEY VALUE, as outer.every 200, or --list");
+        return err_set(ERR_CONFIG,
+                       "operator set: either KEY VALUE, as outer.sync_every 200, or --list");
     if (o->key && strlen(o->key) + strlen(o->value) + 2 > WIRE_SETTING_MAX)
         return err_set(ERR_CONFIG, "operator set: the key and its value have %d bytes at most",
                        WIRE_SETTING_MAX - 2);

@@ -26,7 +26,7 @@ static void print_knee(const struct scaling *rows, size_t count)
     for (size_t i = 1; i < count; i++)
         if (rows[i].marginal < SCALING_MARGINAL) {
             printf("Diminishing returns from %.0f to %.0f: d ln(tokens/s) / d ln n = %.2f, below "
-                   "%.1f. Raise outer.every or add a site instead (2411.13055).\n",
+                   "%.1f. Raise outer.sync_every or add a site instead (2411.13055).\n",
                    rows[i - 1].n, rows[i].n, rows[i].marginal, SCALING_MARGINAL);
             return;
         }

@@ -16,17 +16,18 @@ static enum err layers(struct run *p, void *self)
     TRY(plan_settings_own(&t, p));
     TRY(plan_layers_make(&l, p, &t.link));
     int64_t every = 0;
-    double period_s = (double)p->o.outer_every * p->measured.times.plan_step_s;
+    double period_s = (double)p->o.outer_sync_every * p->measured.times.plan_step_s;
     bool slow = l.wait_s > PLAN_LAYERS_WAIT * period_s;
     if (slow)
         TRY(plan_layers_every(&every, p, &t.link));
-    printf("outer:\n  every: %lld\n  partition: slices\n  slices: [", (long long)p->o.outer_every);
+    printf("outer:\n  sync_every: %lld\n  partition: slices\n  slices: [",
+           (long long)p->o.outer_sync_every);
     for (unsigned i = 0; i < l.count; i++) {
         plan_layers_text(&l.slice[i], (int)p->s.model_layers, text, sizeof text);
         printf("%s%s", i ? ", " : "", text);
     }
     printf("]\n  overlap_steps: %lld\n  before_update: %s\n  codec: %s\n", (long long)l.span,
-           l.span < p->o.outer_every ? "true" : "false",
+           l.span < p->o.outer_sync_every ? "true" : "false",
            config_choice_name(outer_codec_choices, p->o.outer_codec));
     printf("# %u slices, each %s the %lld steps behind it; training waits %.3g s (%.3g %% of the "
            "period)\n",
@@ -38,10 +39,10 @@ static enum err layers(struct run *p, void *self)
     else if (l.span > 1)
         printf(
             "# no fill-in: with slots of %lld steps a further exchange would replace the updates "
-            "of %lld of them; outer.every = %lld has slots of one step\n",
+            "of %lld of them; outer.sync_every = %lld has slots of one step\n",
             (long long)l.span, (long long)l.span - 1, (long long)p->s.model_layers + 2);
     if (every)
-        printf("# the line is too slow for this H; try outer.every %lld\n", (long long)every);
+        printf("# the line is too slow for this H; try outer.sync_every %lld\n", (long long)every);
     else if (slow)
         printf("# the line is too slow for any H up to %d; take a smaller codec or a faster line\n",
                PLAN_EVERY_MAX);

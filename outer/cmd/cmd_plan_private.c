@@ -128,7 +128,7 @@ static enum err plan_of_sites(const struct run *p, const struct private_options 
     const struct settings *s = &p->s;
     double epsilon = s->privacy_epsilon > 0 ? s->privacy_epsilon : targets[TARGETS - 1];
     size_t sites = o->sites ? (size_t)o->sites : p->o.outer_sites.count;
-    int64_t rounds = (s->train_steps + p->o.outer_every - 1) / p->o.outer_every;
+    int64_t rounds = (s->train_steps + p->o.outer_sync_every - 1) / p->o.outer_sync_every;
     if (!sites)
         return err_set(ERR_CONFIG, "--site-level: outer.sites is empty; say how many sites "
                                    "there are: --sites N");

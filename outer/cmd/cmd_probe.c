@@ -68,7 +68,7 @@ enum err cmd_probe(int argc, char **argv)
                  "KiB to 64 MiB, their products, their memory and, with data.train, the classes of "
                  "a step, for atoll plan inside."},
         {"widths", ARGS_TEXT, &c.widths, .value = "LIST",
-         .help = "With --ranks: model.width of the measured steps; half, whole and twice the "
+         .help = "With --ranks: model.d_model of the measured steps; half, whole and twice the "
                  "configured one."},
         {"seconds", ARGS_REAL, &c.seconds, .min = 0, .max = 60, .value = "S",
          .help = "With --ranks: each size of each collective is repeated for so long; the fastest "

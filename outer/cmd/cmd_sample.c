@@ -64,7 +64,7 @@ static enum err write_logits(const struct load *l, struct sample *x, const int32
 {
     int32_t id;
     TRY(sample_next(x, ids, count, 0, &id));
-    for (int64_t v = 0; v < l->run.s.model_vocab; v++)
+    for (int64_t v = 0; v < l->run.s.model_vocab_size; v++)
         printf("%.9g\n", (double)x->logits[v]);
     return ERR_OK;
 }
@@ -121,7 +121,7 @@ static enum err write_position_logits(const struct load *l, struct sample *x, si
 {
     for (size_t i = 0; i < count; i++) {
         TRY(sample_logits_at(x, i));
-        for (int64_t v = 0; v < l->run.s.model_vocab; v++)
+        for (int64_t v = 0; v < l->run.s.model_vocab_size; v++)
             printf("%.9g\n", (double)x->logits[v]);
     }
     return ERR_OK;

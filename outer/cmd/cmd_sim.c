@@ -6,7 +6,7 @@
 #include "kernels/base/clock.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/cmd_plan.h"
-#include "outer/config/amend.h"
+#include "outer/config/setting.h"
 #include "outer/run/simulation.h"
 #include "outer/view/progress.h"
 
@@ -108,10 +108,10 @@ static void print_result(const struct sim_cmd *c)
            "commit\n",
            total, r->total_s, 100 * r->utilisation, r->exchange_s);
     print_sites(c);
-    char shown[AMEND_SHOWN_MAX];
+    char shown[SETTING_SHOWN_MAX];
     for (uint32_t i = 0; i < r->last.amendments.count; i++)
         printf("%samendment %u of outer.replan: %s from round %llu on\n", i ? "" : "\n", i + 1,
-               amend_shown(&r->last.amendments.list[i], shown),
+               setting_shown(r->last.amendments.list[i].text, shown),
                (unsigned long long)r->last.amendments.list[i].round);
     if (!r->stopped && !r->last.amendments.count && c->p->o.outer_mode == OUTER_MODE_STRICT)
         print_bytes(c);
@@ -160,10 +160,11 @@ enum err cmd_sim(int argc, char **argv)
                    "much of the time trains, bytes by site, staleness. No faults. A round takes "
                    "about 0.05 ms of processor time for each site, memory is about 0.5 MiB a site, "
                    "0.1 more for each "
-                   "further fragment; --rounds, --days or a larger outer.every make it short.",
-        .example = "atoll sim --sites 8 --days 30 --outer.every 500 --plan.step_s 1 --plan.up_mbit "
-                   "100 --plan.down_mbit 100 "
-                   "--plan.rtt_ms 80 s3:step_s=1.2,up_mbit=20",
+                   "further fragment; --rounds, --days or a larger outer.sync_every make it short.",
+        .example =
+            "atoll sim --sites 8 --days 30 --outer.sync_every 500 --plan.step_s 1 --plan.up_mbit "
+            "100 --plan.down_mbit 100 "
+            "--plan.rtt_ms 80 s3:step_s=1.2,up_mbit=20",
         .operands = "[NAME:probe=FILE,step_s=S,up_mbit=R,down_mbit=R,rtt_ms=T,loss_percent=L ...]",
         .settings = run_nearest_of_plan,
         .options = options,

@@ -36,7 +36,7 @@ static enum err configure(struct job *j, const struct args *args)
 static uint64_t states_kept(const struct job *j)
 {
     int64_t span = j->s->train_checkpoint_every * (j->s->train_checkpoint_keep + 1);
-    return (uint64_t)(span / j->run->o.outer_every) + 2;
+    return (uint64_t)(span / j->run->o.outer_sync_every) + 2;
 }
 
 static void print_predictions(const struct job *j)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "inner/config/keys.h"
+#include "outer/config/setting.h"
 #include "outer/config/sync_config.h"
 #include "outer/config/tuning.h"
 #include "outer/protocol/mutant.h"
@@ -31,59 +32,6 @@ static bool can_be_amended(const struct config_key *k)
     return false;
 }
 
-static const struct config_key *key_find(enum config_names names, const char *key)
-{
-    const struct config_table tables[] = {keys_inner(NULL), keys_outer(NULL)};
-    return config_key_find(tables, 2, names, key);
-}
-
-enum { KEY_MAX = 96 };
-
-/* Of "KEY=VALUE". */
-static const char *key_text(const char *text, char key[KEY_MAX])
-{
-    snprintf(key, KEY_MAX, "%.*s", (int)strcspn(text, "="), text);
-    return key;
-}
-
-static const struct config_key *key_of(const char *text)
-{
-    char key[KEY_MAX];
-    return key_find(CONFIG_RECORDED, key_text(text, key));
-}
-
-/* Names the nearest key, or the new name of an old one. */
-static enum err key_unknown(enum config_names names, const char *key, struct arena *a)
-{
-    struct settings s;
-    struct outer_settings o;
-    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
-    return config_set(tables, 2, names, key, "", a);
-}
-
-const char *amend_shown(const struct amendment *one, char out[AMEND_SHOWN_MAX])
-{
-    const struct config_key *k = key_of(one->text);
-    const char *value = one->text + strcspn(one->text, "=");
-    if (k)
-        snprintf(out, AMEND_SHOWN_MAX, "%s.%s%s", k->section, k->name, value);
-    else
-        snprintf(out, AMEND_SHOWN_MAX, "%s", one->text);
-    return out;
-}
-
-enum err amend_text(char *out, size_t size_bytes, const char *key, const char *value)
-{
-    struct arena scratch = arena_make(0);
-    const struct config_key *k = key_find(CONFIG_TYPED, key);
-    enum err e = k ? ERR_OK : key_unknown(CONFIG_TYPED, key, &scratch);
-    if (k)
-        snprintf(out, size_bytes, "%s.%s=%s", k->section, config_key_name(k, CONFIG_RECORDED),
-                 value);
-    arena_free(&scratch);
-    return e;
-}
-
 /* Why not the others: the first row whose key, or section ("model."), fits. */
 static const struct {
     const char *key, *why;
@@ -94,9 +42,10 @@ static const struct {
     {"outer.slices", "it cuts the outer state, and states and contributions lie on disk so cut"},
     {"outer.aggregators", "it says which aggregator has which fragment's journal and state"},
     {"outer.optimizer", "it says which arrays the outer state has"},
-    {"outer.delay", "it says which arrays the outer state has, and how its rounds are counted"},
-    {"outer.first_every", "it says which moments the outer state has"},
-    {"outer.second_every", "it says which moments the outer state has"},
+    {"outer.nesterov_period",
+     "it says which arrays the outer state has, and how its rounds are counted"},
+    {"outer.moment1_every", "it says which moments the outer state has"},
+    {"outer.moment2_every", "it says which moments the outer state has"},
     {"outer.downlink_compression_from", "it says whether the aggregator keeps a residual"},
     {"outer.mode", "each restart and each aggregator reads it as that of the whole history: a "
                    "quorum that steps back gives up rounds that a strict run counts as final, and "
@@ -115,7 +64,7 @@ static const char own_reason[] =
 
 const char *amend_refusal(const char *key, bool *known)
 {
-    const struct config_key *k = key_find(CONFIG_TYPED, key);
+    const struct config_key *k = setting_key(CONFIG_TYPED, key);
     *known = k != NULL;
     if (!k || can_be_amended(k))
         return NULL;
@@ -135,14 +84,15 @@ const char *amend_refusal(const char *key, bool *known)
 /* "outer.lr=0.5" into the tables. */
 static enum err text_set(const struct config_table *tables, const char *text, struct arena *a)
 {
-    const struct config_key *k = key_of(text);
+    const struct config_key *k = setting_key_of(text);
     size_t n = strcspn(text, "=");
-    char key[KEY_MAX];
+    char key[SETTING_KEY_MAX];
     if (n >= sizeof key || !text[n])
         return err_set(ERR_PROTO, "\"%.100s\" is no amendment", text);
     if (!k || !can_be_amended(k))
-        return err_set(ERR_PROTO, "%s cannot be amended by this program", key_text(text, key));
-    return config_set(tables, 2, CONFIG_RECORDED, key_text(text, key), text + n + 1, a);
+        return err_set(ERR_PROTO, "%s cannot be amended by this program",
+                       setting_key_text(text, key));
+    return config_set(tables, 2, CONFIG_RECORDED, setting_key_text(text, key), text + n + 1, a);
 }
 
 enum err amend_settings(struct settings *s, struct outer_settings *o, const struct keys_base *base,
@@ -178,7 +128,7 @@ static enum err change_of(struct schedule_change *c, const struct settings *s,
 {
     struct outer_opt opt;
     TRY(sync_config_optimizer(&opt, o));
-    c->every = o->outer_every == every ? 0 : o->outer_every;
+    c->every = o->outer_sync_every == every ? 0 : o->outer_sync_every;
     c->steps = s->train_steps;
     c->lr = opt.lr;
     c->codec = o->outer_codec;
@@ -205,7 +155,7 @@ static enum err schedule_make(const struct keys_base *base, struct schedule *x,
 {
     struct settings s;
     struct outer_settings o;
-    int64_t every = base->o->outer_every;
+    int64_t every = base->o->outer_sync_every;
     for (uint32_t i = 0; i < list->count; i++) {
         struct schedule_change c;
         uint64_t round = list->list[i].round;
@@ -215,7 +165,7 @@ static enum err schedule_make(const struct keys_base *base, struct schedule *x,
         TRY(amend_border(x, round, &c.after));
         TRY(change_of(&c, &s, &o, every));
         TRY(ends_check(x, &c));
-        every = o.outer_every;
+        every = o.outer_sync_every;
         schedule_amend(x, &c);
     }
     return ERR_OK;
@@ -311,8 +261,8 @@ static bool slots_lacking(const struct amend_case *c)
 {
     const struct outer_settings *o = &c->o;
     struct schedule start = *c->x, fresh = start;
-    if (o->outer_every != start.period[0].p.every) /* none of what every_refused names */
-        fresh = schedule_streaming(c->s.train_steps, o->outer_every, start.fragments,
+    if (o->outer_sync_every != start.period[0].p.every) /* none of what every_refused names */
+        fresh = schedule_streaming(c->s.train_steps, o->outer_sync_every, start.fragments,
                                    start.full_precision_rounds, o->outer_codec);
     start.overlap += start.overlap ? o->outer_max_local_steps_offline : 0;
     fresh.overlap = o->outer_overlap_steps;
@@ -323,18 +273,18 @@ static bool slots_lacking(const struct amend_case *c)
 static const char *every_refused(const struct amend_case *c)
 {
     const struct outer_settings *o = &c->o;
-    if (o->outer_grow.count)
-        return "with outer.grow the intervals follow from the round's number";
+    if (o->outer_interval_schedule.count)
+        return "with outer.interval_schedule the intervals follow from the round's number";
     if (o->outer_partition == FRAGMENT_SLICES)
         return "outer.slices names steps of the period";
-    if (o->outer_first_every || o->outer_second_every)
-        return "moments have periods of their own (outer.first_every, outer.second_every)";
-    if (o->outer_every_s > 0)
-        return "rounds end by time here: outer.every_s";
+    if (o->outer_moment1_every || o->outer_moment2_every)
+        return "moments have periods of their own (outer.moment1_every, outer.moment2_every)";
+    if (o->outer_sync_interval_s > 0)
+        return "rounds end by time here: outer.sync_interval_s";
     if (c->s.train_stages.count)
         return "train.stages ends at rounds of the configured period";
-    if (o->outer_overlap_steps >= c->o_before.outer_every ||
-        o->outer_overlap_steps >= o->outer_every)
+    if (o->outer_overlap_steps >= c->o_before.outer_sync_every ||
+        o->outer_overlap_steps >= o->outer_sync_every)
         return "outer.overlap_steps has to stay below it: the one-round delay is fixed at the "
                "start";
     if (slots_lacking(c))
@@ -349,8 +299,9 @@ static const char *overlap_refused(const struct amend_case *c)
     if (!before != !now)
         return "0 is the blocking exchange, which has no threads and no device beside the "
                "training: a site is the one or the other from its start on";
-    if (before >= o->outer_every || now >= o->outer_every)
-        return "at outer.every begins the one-round delay, whose deltas are taken against another "
+    if (before >= o->outer_sync_every || now >= o->outer_sync_every)
+        return "at outer.sync_every begins the one-round delay, whose deltas are taken against "
+               "another "
                "state: it is fixed at the start";
     if (slots_lacking(c))
         return "more rounds would be in flight than the sites have slots for, which follow from "
@@ -392,7 +343,7 @@ static const char *steps_refused(const struct amend_case *c)
     if (s->train_stages.count)
         return "train.stages divides it";
     if (s->train_compress != TRAIN_COMPRESS_NONE)
-        return "train.freeze is a share of it";
+        return "train.compress_start is a share of it";
     return NULL;
 }
 
@@ -417,9 +368,9 @@ static enum err case_check(const struct amend_case *c, const char *key)
     static const struct {
         const char *key;
         const char *(*refused)(const struct amend_case *c);
-    } rows[] = {{"outer.lr", lr_refused},       {"outer.every", every_refused},
+    } rows[] = {{"outer.lr", lr_refused},       {"outer.sync_every", every_refused},
                 {"outer.codec", codec_refused}, {"outer.overlap_steps", overlap_refused},
-                {"train.steps", steps_refused}, {"train.warmup", warmup_refused}};
+                {"train.steps", steps_refused}, {"train.warmup_steps", warmup_refused}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *why = strcmp(rows[i].key, key) == 0 ? rows[i].refused(c) : NULL;
         if (why)
@@ -469,12 +420,12 @@ static enum err check(const struct keys_base *base, const struct schedule *s,
                       const struct amendments *list, const struct amendment *one, struct arena *a)
 {
     struct amend_case c = {.x = s};
-    const struct config_key *k = key_of(one->text);
-    char key[KEY_MAX];
+    const struct config_key *k = setting_key_of(one->text);
+    char key[SETTING_KEY_MAX];
     if (!amendments_text(one->text))
         return err_set(ERR_CONFIG, "\"%.100s\" is not of the form section.key value", one->text);
     if (!k)
-        return key_unknown(CONFIG_RECORDED, key_text(one->text, key), a);
+        return setting_unknown(CONFIG_RECORDED, setting_key_text(one->text, key), a);
     snprintf(key, sizeof key, "%s.%s", k->section, k->name);
     TRY(key_check(key));
     TRY(amend_border(s, one->round, &c.border));
@@ -493,7 +444,7 @@ enum err amend_check(const struct keys_base *base, const struct schedule *s,
             ERR_CONFIG,
             "%d amendments were made, no more are possible. End the run, write what is in "
             "force (atoll operator set --list) into the configuration, and continue as a new "
-            "run with run.from",
+            "run with run.init_from",
             AMENDMENTS_MAX);
     arena_free(&scratch);
     return e;

@@ -19,20 +19,20 @@
 /* X(section, name, effect): the keys that can be amended. */
 #define AMEND_KEYS(X)                                                                              \
     X(outer, lr, AMEND_SCHEDULE)                                                                   \
-    X(outer, every, AMEND_SCHEDULE)                                                                \
+    X(outer, sync_every, AMEND_SCHEDULE)                                                           \
     X(outer, codec, AMEND_SCHEDULE)                                                                \
     X(outer, overlap_steps, AMEND_SCHEDULE)                                                        \
     X(outer, straggler_timeout_s, AMEND_ROUND)                                                     \
     X(train, steps, AMEND_SCHEDULE)                                                                \
     X(data, weights, AMEND_DATA)                                                                   \
     X(train, lr, AMEND_TRAIN)                                                                      \
-    X(train, lr_end, AMEND_TRAIN)                                                                  \
-    X(train, warmup, AMEND_TRAIN)                                                                  \
+    X(train, min_lr_ratio, AMEND_TRAIN)                                                            \
+    X(train, warmup_steps, AMEND_TRAIN)                                                            \
     X(train, warmup_shape, AMEND_TRAIN)                                                            \
     X(train, stable_steps, AMEND_TRAIN)                                                            \
-    X(train, decay, AMEND_TRAIN)                                                                   \
-    X(train, decay_factor, AMEND_TRAIN)                                                            \
-    X(train, decay_steps, AMEND_TRAIN)
+    X(train, lr_schedule, AMEND_TRAIN)                                                             \
+    X(train, lr_decay_factor, AMEND_TRAIN)                                                         \
+    X(train, lr_decay_steps, AMEND_TRAIN)
 enum amend_effect {
     AMEND_SCHEDULE, /* rounds and the outer step: struct schedule_change */
     AMEND_ROUND,    /* how the aggregator closes a round */
@@ -52,12 +52,6 @@ enum err amend_reschedule(const struct keys_base *base, const struct schedule *c
                           const struct amendments *list, struct schedule *s) MUST;
 /* The border of an amendment from this round on. ERR_PROTO: the run has no such round. */
 enum err amend_border(const struct schedule *s, uint64_t round, int64_t *step) MUST;
-
-/* An amendment has the key's recorded name (config.h). As people know it, "outer.lr=0.5"; and the
- * text of one that a person asks for. ERR_CONFIG: there is no such key. */
-enum { AMEND_SHOWN_MAX = AMENDMENT_TEXT_MAX + 32 };
-const char *amend_shown(const struct amendment *one, char out[AMEND_SHOWN_MAX]);
-enum err amend_text(char *out, size_t size_bytes, const char *key, const char *value) MUST;
 
 /* May the key be amended? NULL; or why not. *known false: there is no such key. */
 const char *amend_refusal(const char *key, bool *known);

@@ -48,19 +48,21 @@ enum err keys_difference(const char *ours, const char *theirs, struct arena *a, 
 static void check_every(struct config_rules *r, const struct outer_settings *o,
                         const struct settings *s)
 {
-    long long every = o->outer_every, parts = o->outer_fragments, below = every / parts * parts;
+    long long every = o->outer_sync_every, parts = o->outer_fragments,
+              below = every / parts * parts;
     if (o->outer_partition == FRAGMENT_SLICES)
         return; /* outer.slices gives the steps */
     if (every % parts && below)
         config_broken(
             r,
-            "outer.every = %lld is not a multiple of outer.fragments = %lld; the nearest are "
+            "outer.sync_every = %lld is not a multiple of outer.fragments = %lld; the nearest are "
             "%lld and %lld",
             every, parts, below, below + parts);
     else if (every % parts)
-        config_broken(
-            r, "outer.every = %lld is not a multiple of outer.fragments = %lld; the least is %lld",
-            every, parts, parts);
+        config_broken(r,
+                      "outer.sync_every = %lld is not a multiple of outer.fragments = %lld; the "
+                      "least is %lld",
+                      every, parts, parts);
     bool whole_blocks =
         o->outer_partition == FRAGMENT_STRIDED || o->outer_partition == FRAGMENT_SEQUENTIAL;
     if (whole_blocks && parts > s->model_layers)
@@ -73,97 +75,108 @@ static void check_every(struct config_rules *r, const struct outer_settings *o,
 
 static void check_overlap(struct config_rules *r, const struct outer_settings *o)
 {
-    long long tau = o->outer_overlap_steps, every = o->outer_every;
+    long long tau = o->outer_overlap_steps, every = o->outer_sync_every;
     if (tau > every)
         config_broken(
             r,
-            "outer.overlap_steps = %lld is more than outer.every = %lld: a fragment has one "
+            "outer.overlap_steps = %lld is more than outer.sync_every = %lld: a fragment has one "
             "round in flight; the most is %lld, "
-            "or take outer.every = %lld",
+            "or take outer.sync_every = %lld",
             tau, every, every,
             (tau + o->outer_fragments - 1) / o->outer_fragments * o->outer_fragments);
-    if (o->outer_mix < 0 && o->outer_mix != -1)
-        config_broken(r,
-                      "outer.mix = %g is not a share; the nearest is 0, and -1 leaves it to atoll",
-                      o->outer_mix);
+    if (o->outer_update_alpha < 0 && o->outer_update_alpha != -1)
+        config_broken(
+            r,
+            "outer.update_alpha = %g is not a share; the nearest is 0, and -1 leaves it to atoll",
+            o->outer_update_alpha);
     if (o->outer_eager && tau != every)
         config_broken(r,
                       "outer.eager needs the one-round delay, and outer.overlap_steps is %lld; the "
                       "nearest is outer.overlap_steps = %lld, "
                       "or outer.eager = false",
                       tau, every);
-    if (o->outer_eager && o->outer_mix > 0)
+    if (o->outer_eager && o->outer_update_alpha > 0)
         config_broken(r,
-                      "outer.eager needs outer.mix = 0, and outer.mix is %g; the nearest is 0, "
+                      "outer.eager needs outer.update_alpha = 0, and outer.update_alpha is %g; the "
+                      "nearest is 0, "
                       "or outer.eager = false",
-                      o->outer_mix);
+                      o->outer_update_alpha);
     if (o->outer_before_update && every == 1)
         config_broken(
-            r, "outer.before_update needs a step between two rounds, and outer.every is 1; the "
-               "nearest is outer.every = 2");
+            r,
+            "outer.before_update needs a step between two rounds, and outer.sync_every is 1; the "
+            "nearest is outer.sync_every = 2");
     else if (o->outer_before_update && (!tau || tau == every))
         config_broken(r,
                       "outer.before_update needs rounds in flight for 1 to %lld steps, and "
                       "outer.overlap_steps is %lld; the nearest is "
                       "%lld, or outer.before_update = false",
                       every - 1, tau, tau ? every - 1 : 1);
-    if (!tau && o->outer_mix >= 0)
+    if (!tau && o->outer_update_alpha >= 0)
+        config_broken(r,
+                      "outer.update_alpha = %g is for overlapped rounds, and outer.overlap_steps "
+                      "is 0; the nearest "
+                      "is outer.update_alpha = -1, "
+                      "or outer.overlap_steps = %lld",
+                      o->outer_update_alpha, every);
+    if (tau && o->outer_update_alpha == 1)
         config_broken(
             r,
-            "outer.mix = %g is for overlapped rounds, and outer.overlap_steps is 0; the nearest "
-            "is outer.mix = -1, "
-            "or outer.overlap_steps = %lld",
-            o->outer_mix, every);
-    if (tau && o->outer_mix == 1)
-        config_broken(r,
-                      "outer.mix = 1 ignores the other sites' updates; the published value is 0.5");
+            "outer.update_alpha = 1 ignores the other sites' updates; the published value is 0.5");
 }
 
 double keys_mix(const struct outer_settings *o)
 {
-    if (o->outer_mix >= 0)
-        return o->outer_mix;
-    return o->outer_overlap_steps == o->outer_every || o->outer_before_update ? 0 : 0.5;
+    if (o->outer_update_alpha >= 0)
+        return o->outer_update_alpha;
+    return o->outer_overlap_steps == o->outer_sync_every || o->outer_before_update ? 0 : 0.5;
 }
 
 bool keys_grow(const struct outer_settings *o, struct period_growth *g)
 {
     int64_t *const parts[] = {&g->rounds, &g->factor, &g->most};
     *g = (struct period_growth){0};
-    for (size_t i = 0; i < o->outer_grow.count && i < 3; i++) {
+    for (size_t i = 0; i < o->outer_interval_schedule.count && i < 3; i++) {
         char *end;
-        *parts[i] = strtoll(o->outer_grow.items[i], &end, 10);
-        if (end == o->outer_grow.items[i] || *end)
+        *parts[i] = strtoll(o->outer_interval_schedule.items[i], &end, 10);
+        if (end == o->outer_interval_schedule.items[i] || *end)
             return false;
     }
-    if (!o->outer_grow.count)
+    if (!o->outer_interval_schedule.count)
         return true;
-    return o->outer_grow.count == 3 && g->rounds >= 1 && g->rounds <= 1000000 && g->factor >= 2 &&
-           g->factor <= 1000000 && g->most > o->outer_every && g->most <= 1000000;
+    return o->outer_interval_schedule.count == 3 && g->rounds >= 1 && g->rounds <= 1000000 &&
+           g->factor >= 2 && g->factor <= 1000000 && g->most > o->outer_sync_every &&
+           g->most <= 1000000;
 }
 
 static void check_grow(struct config_rules *r, const struct outer_settings *o,
                        const struct settings *s)
 {
     struct period_growth g;
-    long long every = o->outer_every;
+    long long every = o->outer_sync_every;
     if (!keys_grow(o, &g))
         config_broken(r,
-                      "outer.grow is [rounds, factor, most] with rounds from 1, factor from 2 and "
-                      "most from %lld (outer.every = %lld) to 1000000, as [10, 2, %lld]",
+                      "outer.interval_schedule is [rounds, factor, most] with rounds from 1, "
+                      "factor from 2 and "
+                      "most from %lld (outer.sync_every = %lld) to 1000000, as [10, 2, %lld]",
                       every + 1, every, 8 * every);
-    if (!o->outer_grow.count)
+    if (!o->outer_interval_schedule.count)
         return;
     if (o->outer_overlap_steps == every)
-        config_broken(r,
-                      "outer.grow with the one-round delay: a round has to be as long as the one "
-                      "before; the nearest is outer.overlap_steps = %lld, or no outer.grow",
-                      every - 1);
-    if (o->outer_first_every || o->outer_second_every)
-        config_broken(r, "outer.grow: moments are averaged at multiples of outer.every; use "
-                         "outer.first_every = outer.second_every = 0, or no outer.grow");
+        config_broken(
+            r,
+            "outer.interval_schedule with the one-round delay: a round has to be as long as the "
+            "one "
+            "before; the nearest is outer.overlap_steps = %lld, or no outer.interval_schedule",
+            every - 1);
+    if (o->outer_moment1_every || o->outer_moment2_every)
+        config_broken(
+            r,
+            "outer.interval_schedule: moments are averaged at multiples of outer.sync_every; use "
+            "outer.moment1_every = outer.moment2_every = 0, or no outer.interval_schedule");
     if (s->train_stages.count)
-        config_broken(r, "outer.grow: the stages of train.stages end at multiples of outer.every; "
+        config_broken(r, "outer.interval_schedule: the stages of train.stages end at multiples of "
+                         "outer.sync_every; "
                          "leave one of the two out");
 }
 
@@ -172,17 +185,18 @@ static void check_time(struct config_rules *r, const struct outer_settings *o,
                        const struct settings *s)
 {
     const struct config_excluded rows[] = {
-        {o->outer_every < 2, "outer.every", "the most steps of a round, at least 2"},
+        {o->outer_sync_every < 2, "outer.sync_every", "the most steps of a round, at least 2"},
         {o->outer_fragments != 1 || o->outer_partition == FRAGMENT_SLICES, "outer.fragments", "1"},
         {o->outer_overlap_steps > 0, "outer.overlap_steps", "0"},
-        {o->outer_grow.count > 0, "outer.grow", "[]"},
-        {o->outer_first_every || o->outer_second_every, "outer.first_every and second_every", "0"},
+        {o->outer_interval_schedule.count > 0, "outer.interval_schedule", "[]"},
+        {o->outer_moment1_every || o->outer_moment2_every, "outer.moment1_every and moment2_every",
+         "0"},
         {o->outer_mode != OUTER_MODE_STRICT, "outer.mode", "strict: no site is late by its speed"},
         {s->train_compress != TRAIN_COMPRESS_NONE, "train.compress", "none"}};
     char every[48];
-    snprintf(every, sizeof every, "outer.every_s = %g", o->outer_every_s);
-    config_needs(r, every, rows, o->outer_every_s > 0 ? sizeof rows / sizeof *rows : 0,
-                 "; or leave outer.every_s at 0");
+    snprintf(every, sizeof every, "outer.sync_interval_s = %g", o->outer_sync_interval_s);
+    config_needs(r, every, rows, o->outer_sync_interval_s > 0 ? sizeof rows / sizeof *rows : 0,
+                 "; or leave outer.sync_interval_s at 0");
 }
 
 /* Values are drawn out of the one fragment of all parameters; those of other rounds keep theta, the
@@ -206,26 +220,27 @@ static void check_draw(struct config_rules *r, const struct outer_settings *o,
 {
     const struct config_excluded rows[] = {
         {o->outer_fragments != 1 || o->outer_partition == FRAGMENT_SLICES, "outer.fragments", "1"},
-        {o->outer_overlap_steps == o->outer_every, "outer.overlap_steps",
+        {o->outer_overlap_steps == o->outer_sync_every, "outer.overlap_steps",
          "0: a round has to be applied before the next is sent"},
-        {o->outer_first_every || o->outer_second_every, "outer.first_every and second_every", "0"},
+        {o->outer_moment1_every || o->outer_moment2_every, "outer.moment1_every and moment2_every",
+         "0"},
         {sums_codec(o) != NULL, sums_key(o), "bf16: without scales that the sites share"},
         {o->outer_merge != MERGE_MEAN, "outer.merge", "mean: tensors are not whole"},
-        {o->outer_delay > 1, "outer.delay", "1"},
+        {o->outer_nesterov_period > 1, "outer.nesterov_period", "1"},
         {o->outer_downlink_compression_from > 0 &&
              (size_t)o->outer_downlink_compression_from <= o->outer_sites.count,
          "outer.downlink_compression_from", "0"},
         {s->train_stages.count > 0, "train.stages", "[]"}};
     char draw[48];
-    snprintf(draw, sizeof draw, "outer.draw = %g", o->outer_draw);
-    config_needs(r, draw, rows, o->outer_draw < 1 ? sizeof rows / sizeof *rows : 0,
-                 "; or leave outer.draw at 1");
+    snprintf(draw, sizeof draw, "outer.sync_fraction = %g", o->outer_sync_fraction);
+    config_needs(r, draw, rows, o->outer_sync_fraction < 1 ? sizeof rows / sizeof *rows : 0,
+                 "; or leave outer.sync_fraction at 1");
 }
 
 /* Steps between two sends of a slice, at least. */
 static int64_t shortest_gap(const struct outer_settings *o, const struct fragment_slice *slice)
 {
-    struct period p = {.every = o->outer_every, .more_count = slice->more_count};
+    struct period p = {.every = o->outer_sync_every, .more_count = slice->more_count};
     for (unsigned i = 0; i < slice->more_count; i++)
         p.more[i] = slice->more[i] - slice->at;
     return period_shortest(&p);
@@ -244,10 +259,11 @@ static void check_several(struct config_rules *r, const struct outer_settings *o
                       "outer.overlap_steps = %lld the round before is then still in flight; the "
                       "nearest is outer.overlap_steps = %lld",
                       text, gap, (long long)o->outer_overlap_steps, most);
-    if (o->outer_grow.count)
+    if (o->outer_interval_schedule.count)
         config_broken(r,
                       "outer.slices: \"%.80s\" is sent several times in a period, and with "
-                      "outer.grow periods differ; give one step, or leave outer.grow out",
+                      "outer.interval_schedule periods differ; give one step, or leave "
+                      "outer.interval_schedule out",
                       text);
 }
 
@@ -276,15 +292,16 @@ static void check_slices(struct config_rules *r, const struct outer_settings *o,
             "outer.fragments = %lld, but outer.slices has %zu entries; leave outer.fragments out",
             (long long)o->outer_fragments, slices->count);
     for (size_t i = 0; listed && i < slices->count; i++)
-        if (fragment_slice_parse(&slice, slices->items[i], (int)s->model_layers, o->outer_every))
+        if (fragment_slice_parse(&slice, slices->items[i], (int)s->model_layers,
+                                 o->outer_sync_every))
             check_several(r, o, &slice, slices->items[i]);
         else
             config_broken(
                 r,
                 "outer.slices: \"%.80s\" is not FIRST-LAST@STEP with layers embed, 0..%lld, "
                 "final and a step of "
-                "1..%lld (outer.every), or several as 2+5",
-                slices->items[i], (long long)s->model_layers - 1, (long long)o->outer_every);
+                "1..%lld (outer.sync_every), or several as 2+5",
+                slices->items[i], (long long)s->model_layers - 1, (long long)o->outer_sync_every);
 }
 
 /* A moment's rounds fall on steps that also exchange parameters, so that a restart finds both. */
@@ -296,36 +313,37 @@ static void check_moments(struct config_rules *r, const struct outer_settings *o
         const char *name;
         long long every;
         bool kept;
-    } moment[] = {{"first", o->outer_first_every, method->first},
-                  {"second", o->outer_second_every, method->second}};
-    long long base = o->outer_every, parts = 1;
+    } moment[] = {{"first", o->outer_moment1_every, method->first},
+                  {"second", o->outer_moment2_every, method->second}};
+    long long base = o->outer_sync_every, parts = 1;
     for (size_t i = 0; i < 2; i++) {
         long long below = moment[i].every / base * base;
         parts += moment[i].every > 0;
         if (moment[i].every && !moment[i].kept)
-            config_broken(
-                r,
-                "outer.%s_every = %lld: train.optimizer = %s keeps no %s moment to average; use "
-                "0",
-                moment[i].name, moment[i].every, method->name, moment[i].name);
+            config_broken(r,
+                          "outer.moment%zu_every = %lld: train.optimizer = %s keeps no %s moment "
+                          "to average; use "
+                          "0",
+                          i + 1, moment[i].every, method->name, moment[i].name);
         if (below != moment[i].every)
             config_broken(
                 r,
-                "outer.%s_every = %lld is not a multiple of outer.every = %lld; the nearest are "
+                "outer.moment%zu_every = %lld is not a multiple of outer.sync_every = %lld; the "
+                "nearest are "
                 "%lld and %lld",
-                moment[i].name, moment[i].every, base, below, below + base);
+                i + 1, moment[i].every, base, below, below + base);
     }
-    if (o->outer_second_every &&
+    if (o->outer_moment2_every &&
         (s->train_compress == TRAIN_COMPRESS_ONEBIT || s->train_compress == TRAIN_COMPRESS_ZEROONE))
         config_broken(r,
-                      "outer.second_every = %lld with train.compress = %s, which freezes the "
-                      "second moment: an average would change it; use outer.second_every = 0",
-                      (long long)o->outer_second_every,
+                      "outer.moment2_every = %lld with train.compress = %s, which freezes the "
+                      "second moment: an average would change it; use outer.moment2_every = 0",
+                      (long long)o->outer_moment2_every,
                       config_choice_name(train_compress_choices, s->train_compress));
     if (parts > 1 && s->train_zero_stage)
         config_broken(
-            r, "train.zero_stage divides the moments among the ranks, and outer.first_every or "
-               "second_every sends them "
+            r, "train.zero_stage divides the moments among the ranks, and outer.moment1_every or "
+               "moment2_every sends them "
                "whole from one; use train.zero_stage = 0");
     parts *= o->outer_partition != FRAGMENT_SLICES ? o->outer_fragments
                                                    : (long long)o->outer_slices.count;
@@ -343,12 +361,13 @@ static void check_stages(struct config_rules *r, const struct outer_settings *o,
     const struct config_excluded rows[] = {
         {o->outer_fragments != 1 || o->outer_partition == FRAGMENT_SLICES, "outer.fragments", "1"},
         {o->outer_overlap_steps > 0, "outer.overlap_steps", "0"},
-        {o->outer_first_every || o->outer_second_every, "outer.first_every and second_every", "0"},
+        {o->outer_moment1_every || o->outer_moment2_every, "outer.moment1_every and moment2_every",
+         "0"},
         {o->outer_downlink_compression_from > 0 &&
              (size_t)o->outer_downlink_compression_from <= o->outer_sites.count,
          "outer.downlink_compression_from", "0"},
         {o->outer_mode != OUTER_MODE_STRICT, "outer.mode", "strict"}};
-    long long every = o->outer_every, end = 0;
+    long long every = o->outer_sync_every, end = 0;
     config_needs(r, "train.stages with an outer loop", rows, sizeof rows / sizeof *rows,
                  ": all sites begin a stage with the same parameters");
     double share = 0;
@@ -360,17 +379,18 @@ static void check_stages(struct config_rules *r, const struct outer_settings *o,
         if (near >= s->train_steps && near > every)
             near -= every;
         if (end % every && near >= s->train_steps)
-            config_broken(r,
-                          "train.stages: the stage \"%.40s\" ends after step %lld, which is no "
-                          "multiple of outer.every = %lld; the nearest is outer.every = %lld",
-                          s->train_stages.items[i], end, every, end);
+            config_broken(
+                r,
+                "train.stages: the stage \"%.40s\" ends after step %lld, which is no "
+                "multiple of outer.sync_every = %lld; the nearest is outer.sync_every = %lld",
+                s->train_stages.items[i], end, every, end);
         else if (end % every)
-            config_broken(r,
-                          "train.stages: the stage \"%.40s\" ends after step %lld, which is no "
-                          "multiple of outer.every = %lld; the nearest is %lld, with shares that "
-                          "add up to %.10g",
-                          s->train_stages.items[i], end, every, near,
-                          (double)near / (double)s->train_steps);
+            config_broken(
+                r,
+                "train.stages: the stage \"%.40s\" ends after step %lld, which is no "
+                "multiple of outer.sync_every = %lld; the nearest is %lld, with shares that "
+                "add up to %.10g",
+                s->train_stages.items[i], end, every, near, (double)near / (double)s->train_steps);
     }
 }
 
@@ -390,7 +410,7 @@ static void check_local_steps(struct config_rules *r, const struct outer_setting
 {
     const struct config_excluded rows[] = {
         {o->outer_overlap_steps > 0, "outer.overlap_steps", "0"},
-        {o->outer_every_s > 0, "outer.every_s", "0"},
+        {o->outer_sync_interval_s > 0, "outer.sync_interval_s", "0"},
         {o->outer_mode != OUTER_MODE_STRICT, "outer.mode", "strict"}};
     bool local = s->train_compress == TRAIN_COMPRESS_ZEROONE;
     config_needs(
@@ -530,9 +550,11 @@ static void check_replan(struct config_rules *r, const struct outer_settings *o)
                       "outer.replan = true needs outer.aggregators = 1, not %lld: each of them "
                       "would amend by itself",
                       (long long)o->outer_aggregators);
-    if (o->outer_replan && (o->outer_grow.count || o->outer_slices.count || o->outer_every_s > 0))
-        config_broken(r, "outer.replan = true amends outer.every, which outer.grow, outer.slices "
-                         "and outer.every_s do not allow; leave it at false");
+    if (o->outer_replan &&
+        (o->outer_interval_schedule.count || o->outer_slices.count || o->outer_sync_interval_s > 0))
+        config_broken(r, "outer.replan = true amends outer.sync_every, which "
+                         "outer.interval_schedule, outer.slices "
+                         "and outer.sync_interval_s do not allow; leave it at false");
 }
 
 static void check_masked(struct config_rules *r, const struct outer_settings *o)
@@ -541,14 +563,14 @@ static void check_masked(struct config_rules *r, const struct outer_settings *o)
     const struct config_excluded rows[] = {
         {!codec_words_bytes(c, DEV_BLOCK, 1), "outer.codec",
          "int8, int4, int2, sign or fixed: contributions have to add as integers, of all values"},
-        {o->outer_first_every > 0 || o->outer_second_every > 0,
-         "outer.first_every and second_every", "0: moments stay in the site"},
+        {o->outer_moment1_every > 0 || o->outer_moment2_every > 0,
+         "outer.moment1_every and moment2_every", "0: moments stay in the site"},
         {o->outer_merge != MERGE_MEAN, "outer.merge", "mean: others read each contribution"},
         {o->outer_clip > 0, "outer.clip", "0: nobody sees a site's norm"},
         {o->outer_weights != WEIGHTS_EQUAL, "outer.weights",
          "equal: other weights tell how much data a site has"},
         {o->outer_eager, "outer.eager", "false"},
-        {o->outer_draw < 1, "outer.draw", "1"},
+        {o->outer_sync_fraction < 1, "outer.sync_fraction", "1"},
         {o->outer_residual_reset > 0, "outer.residual_reset", "0: residuals are not told"},
         {o->outer_aggregators > 1, "outer.aggregators", "1"},
     };
@@ -560,7 +582,7 @@ static void check_masked(struct config_rules *r, const struct outer_settings *o)
 
 static void check_full_precision(struct config_rules *r, const struct outer_settings *o)
 {
-    bool moments = o->outer_first_every > 0 || o->outer_second_every > 0;
+    bool moments = o->outer_moment1_every > 0 || o->outer_moment2_every > 0;
     if (moments &&
         codec_full_precision(o->outer_moments_codec, o->outer_full_precision) == CODEC_FIXED)
         config_broken(r,
@@ -599,11 +621,11 @@ static void check_outer_optimizer(struct config_rules *r, const struct outer_set
 {
     const char *name = config_choice_name(outer_opt_kind_choices, o->outer_optimizer);
     const struct outer_opt_row *row = outer_opt_row(o->outer_optimizer);
-    if (o->outer_delay > 1 && !row->cycle)
-        config_broken(
-            r,
-            "outer.delay = %lld needs outer.optimizer = delayed_nesterov, not %s; or leave it at 1",
-            (long long)o->outer_delay, name);
+    if (o->outer_nesterov_period > 1 && !row->cycle)
+        config_broken(r,
+                      "outer.nesterov_period = %lld needs outer.optimizer = delayed_nesterov, not "
+                      "%s; or leave it at 1",
+                      (long long)o->outer_nesterov_period, name);
     const struct {
         const char *key;
         double value, fallback;
@@ -621,11 +643,12 @@ static void check_outer_optimizer(struct config_rules *r, const struct outer_set
                       "outer.lr_schedule = constant",
                       config_choice_name(anneal_kind_choices, o->outer_lr_schedule), name,
                       (double)row->rate, (double)row->rate);
-    if (o->outer_lr_schedule == ANNEAL_CONSTANT && o->outer_lr_end != 0.4)
-        config_broken(r,
-                      "outer.lr_end = %g belongs to outer.lr_schedule, which is constant; leave it "
-                      "out, or choose outer.lr_schedule = linear or cosine",
-                      o->outer_lr_end);
+    if (o->outer_lr_schedule == ANNEAL_CONSTANT && o->outer_min_lr_ratio != 0.4)
+        config_broken(
+            r,
+            "outer.min_lr_ratio = %g belongs to outer.lr_schedule, which is constant; leave it "
+            "out, or choose outer.lr_schedule = linear or cosine",
+            o->outer_min_lr_ratio);
     if (o->outer_momentum_restart && !row->momentum)
         config_broken(r,
                       "outer.momentum_restart = %lld: outer.optimizer = %s keeps no momentum; the "
@@ -752,7 +775,7 @@ static void check_name(struct config_rules *r, const struct outer_settings *o)
 static void check_site(struct config_rules *r, const struct outer_settings *o,
                        const struct settings *s)
 {
-    double tokens = o->site_share * (double)s->train_batch_tokens;
+    double tokens = o->site_batch_scale * (double)s->train_batch_tokens;
     if (*o->site_aggregator && !o->outer_sites.count)
         config_broken(
             r, "outer.sites is empty, but site.aggregator is given; list the names of all sites "
@@ -766,13 +789,14 @@ static void check_site(struct config_rules *r, const struct outer_settings *o,
     check_aggregators(r, o);
     check_name(r, o);
     /* the share must give whole sequences: rounding would change the weight of this site */
-    double sequences = tokens / (double)s->train_sequence;
+    double sequences = tokens / (double)s->train_seq_len;
     if (sequences < 0.5 || fabs(sequences - nearbyint(sequences)) > 1e-6)
-        config_broken(
-            r,
-            "site.share = %g of train.batch_tokens = %lld is not a multiple of train.sequence = "
-            "%lld",
-            o->site_share, (long long)s->train_batch_tokens, (long long)s->train_sequence);
+        config_broken(r,
+                      "site.batch_scale = %g of train.batch_tokens = %lld is not a multiple of "
+                      "train.seq_len = "
+                      "%lld",
+                      o->site_batch_scale, (long long)s->train_batch_tokens,
+                      (long long)s->train_seq_len);
 }
 
 static void check_rate(struct config_rules *r, const char *key, double rate)
@@ -840,12 +864,12 @@ static void check_shots(struct config_rules *r, const struct outer_settings *o)
 static void check_evaluation(struct config_rules *r, const struct outer_settings *o,
                              const struct settings *s)
 {
-    bool any = o->eval_tasks.count || o->eval_probes.count;
+    bool any = o->eval_tasks.count || o->eval_prompts.count;
     check_named_files(r, "eval.tasks", &o->eval_tasks);
     check_named_files(r, "eval.shots_from", &o->eval_shots_from);
     check_shots(r, o);
-    if (o->eval_probes.count > KEYS_EVALS_MAX)
-        config_broken(r, "eval.probes has %zu entries, at most %d", o->eval_probes.count,
+    if (o->eval_prompts.count > KEYS_EVALS_MAX)
+        config_broken(r, "eval.prompts has %zu entries, at most %d", o->eval_prompts.count,
                       KEYS_EVALS_MAX);
     if (any && !s->model_causal)
         config_broken(r,
@@ -861,13 +885,14 @@ static void check_evaluation(struct config_rules *r, const struct outer_settings
     if (o->eval_every_rounds && !any)
         config_broken(r,
                       "eval.every_rounds = %lld, and there is nothing to evaluate: give "
-                      "eval.tasks or eval.probes",
+                      "eval.tasks or eval.prompts",
                       (long long)o->eval_every_rounds);
-    if (o->eval_probes.count && o->privacy_secure == PRIVACY_SECURE_SUM &&
+    if (o->eval_prompts.count && o->privacy_secure == PRIVACY_SECURE_SUM &&
         s->privacy_unit == PRIVACY_UNIT_NONE)
-        config_broken(r, "eval.probes with privacy.secure = sum and privacy.unit = none: the outer "
-                         "parameters have no differential privacy, and a continuation could repeat "
-                         "a site's text; leave eval.probes out, or give privacy.unit");
+        config_broken(r,
+                      "eval.prompts with privacy.secure = sum and privacy.unit = none: the outer "
+                      "parameters have no differential privacy, and a continuation could repeat "
+                      "a site's text; leave eval.prompts out, or give privacy.unit");
 }
 
 /* A word that means on or off elsewhere would be taken for a directory of that name. */
@@ -947,17 +972,18 @@ void keys_outer_check(struct config_rules *r, const struct outer_settings *o,
         config_broken(r, "outer.downlink_compression_from = 1 would encode one site's contribution "
                          "twice; 2 is the "
                          "least, 0 never does");
-    if (o->outer_grace > 0 && o->outer_mode == OUTER_MODE_STRICT)
+    if (o->outer_grace_fraction > 0 && o->outer_mode == OUTER_MODE_STRICT)
+        config_broken(
+            r,
+            "outer.grace_fraction = %g needs outer.mode = quorum: a strict round waits for all "
+            "sites; or outer.grace_fraction = 0",
+            o->outer_grace_fraction);
+    if (o->outer_grace_fraction > 0 && !o->outer_overlap_steps)
         config_broken(r,
-                      "outer.grace = %g needs outer.mode = quorum: a strict round waits for all "
-                      "sites; or outer.grace = 0",
-                      o->outer_grace);
-    if (o->outer_grace > 0 && !o->outer_overlap_steps)
-        config_broken(r,
-                      "outer.grace = %g is a share of the time that overlap hides, and "
+                      "outer.grace_fraction = %g is a share of the time that overlap hides, and "
                       "outer.overlap_steps is 0; the nearest is outer.overlap_steps = 1, or "
-                      "outer.grace = 0 with outer.straggler_timeout_s",
-                      o->outer_grace);
+                      "outer.grace_fraction = 0 with outer.straggler_timeout_s",
+                      o->outer_grace_fraction);
     check_rate(r, "site.rate_up", o->site_rate_up);
     check_rate(r, "site.rate_down", o->site_rate_down);
     if (o->outer_max_local_steps_offline && o->outer_mode == OUTER_MODE_STRICT)

@@ -15,8 +15,8 @@
 #include "outer/protocol/site_name.h"
 #include "outer/store/state_digest.h"
 
-enum { KEYS_SHARE_MAX = 100 }; /* site.share: at most */
-enum { KEYS_EVALS_MAX = 16 };  /* entries of eval.tasks, eval.probes: at most */
+enum { KEYS_SHARE_MAX = 100 }; /* site.batch_scale: at most */
+enum { KEYS_EVALS_MAX = 16 };  /* entries of eval.tasks, eval.prompts: at most */
 
 /* Choices: X(ENUMERATOR, name), the name as the configuration has it. */
 #define OUTER_PARTITION(X)                                                                         \
@@ -77,39 +77,41 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "Names of the sites that the run begins with (the roster); at most 1024, letters, "  \
               "digits, - and _. "                                                                  \
               "Fixed for the run: an operator adds and removes sites (atoll operator roster).")    \
-    X(outer, every, INT, .fallback = "50", .min = 1, .max = 1e6, .unit = "steps", .pinned = true,  \
-      .help = "H: inner steps between two rounds of a fragment.")                                  \
+    X(outer, sync_every, INT, .recorded = "every", .fallback = "50", .min = 1, .max = 1e6,         \
+      .unit = "steps", .pinned = true, .help = "H: inner steps between two rounds of a fragment.") \
     X(outer, replan, BOOL, .fallback = "false", .pinned = true, .later = true,                     \
-      .help =                                                                                      \
-          "The aggregator amends outer.every when training has less than 95 % of the time, as "    \
-          "after a link became slower, and again when half of it would be enough, down to "        \
-          "the configured value. Recorded as an operator's amendment is.")                         \
-    X(outer, every_s, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "s", .pinned = true,    \
-      .help =                                                                                      \
-          "Rounds by time (A-EDiT): a site's round also ends after the first step at which "       \
-          "this many seconds have passed since the round before; outer.every is then the most "    \
-          "steps of a round, and the steps that are left count as done. 0: by steps alone.")       \
-    X(outer, grow, LIST, .fallback = "", .pinned = true,                                           \
+      .help = "The aggregator amends outer.sync_every when training has less than 95 % of the "    \
+              "time, as "                                                                          \
+              "after a link became slower, and again when half of it would be enough, down to "    \
+              "the configured value. Recorded as an operator's amendment is.")                     \
+    X(outer, sync_interval_s, REAL, .recorded = "every_s", .fallback = "0", .min = 0, .max = 1e6,  \
+      .unit = "s", .pinned = true,                                                                 \
+      .help = "Rounds by time (A-EDiT): a site's round also ends after the first step at which "   \
+              "this many seconds have passed since the round before; outer.sync_every is then "    \
+              "the most "                                                                          \
+              "steps of a round, and the steps that are left count as done. 0: by steps alone.")   \
+    X(outer, interval_schedule, LIST, .recorded = "grow", .fallback = "", .pinned = true,          \
       .help = "[ROUNDS, FACTOR, MOST]: after every ROUNDS rounds of a fragment its interval "      \
               "becomes FACTOR times as long, up to MOST steps (0/1 Adam's local steps). Empty: "   \
-              "outer.every in the whole run.")                                                     \
+              "outer.sync_every in the whole run.")                                                \
     X(outer, fragments, INT, .fallback = "1", .min = 1, .max = 64, .pinned = true,                 \
       .help = "P: fragments of the model, synchronised in turn; 1 is classic DiLoCo. Must divide " \
-              "outer.every.")                                                                      \
+              "outer.sync_every.")                                                                 \
     X(outer, aggregators, INT, .fallback = "1", .min = 1, .max = 16, .pinned = true,               \
       .help = "Aggregators that share the fragments: fragment f belongs to aggregator f modulo "   \
               "this number. For runs that are limited by one network card.")                       \
     X(outer, overlap_steps, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "steps",           \
       .pinned = true,                                                                              \
       .help = "tau: steps that training continues while a round is exchanged; 0: training waits. " \
-              "outer.every: the one-round delay (DiLoCoX).")                                       \
+              "outer.sync_every: the one-round delay (DiLoCoX).")                                  \
     X(outer, eager, BOOL, .fallback = "false", .pinned = true,                                     \
       .help = "With the one-round delay: a site continues from a local outer step, with its own "  \
               "fresh delta and the other sites' deltas of the round before (eager updates).")      \
     X(outer, before_update, BOOL, .fallback = "false", .pinned = true,                             \
       .help = "Applies a committed round after the backward pass and before the optimizer step, "  \
               "so that the update of that step is not overwritten (DreamDDP).")                    \
-    X(outer, mix, REAL, .fallback = "-1", .min = -1, .max = 1, .pinned = true,                     \
+    X(outer, update_alpha, REAL, .recorded = "mix", .fallback = "-1", .min = -1, .max = 1,         \
+      .pinned = true,                                                                              \
       .help =                                                                                      \
           "alpha: share of the local parameters when an overlapped round is applied; the rest is " \
           "the outer parameters. -1: 0.5, and 0 with the one-round delay or outer.before_update.") \
@@ -118,27 +120,30 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "How the model is cut into fragments. strided: block i to fragment i mod P. "        \
               "sequential: consecutive blocks. balanced: tensors by size. random: every 256 "      \
               "values at random (SPARTA). slices: as outer.slices lists (DreamDDP).")              \
-    X(outer, draw, REAL, .fallback = "1", .min = 1e-6, .max = 1, .pinned = true,                   \
+    X(outer, sync_fraction, REAL, .recorded = "draw", .fallback = "1", .min = 1e-6, .max = 1,      \
+      .pinned = true,                                                                              \
       .help = "Share of the parameters that a round exchanges, in blocks of 256 values, drawn "    \
               "again for each round from run.seed (SPARTA). The last round exchanges all. 1: all " \
               "in every round.")                                                                   \
     X(outer, slices, LIST, .fallback = "", .pinned = true,                                         \
-      .help = "partition slices: FIRST-LAST@STEP for each fragment: layers FIRST to LAST (embed, " \
-              "0, 1, ..., final), sent STEP steps into each period of outer.every; STEP+STEP: "    \
-              "several times in a period.")                                                        \
+      .help =                                                                                      \
+          "partition slices: FIRST-LAST@STEP for each fragment: layers FIRST to LAST (embed, "     \
+          "0, 1, ..., final), sent STEP steps into each period of outer.sync_every; STEP+STEP: "   \
+          "several times in a period.")                                                            \
     X(outer, codec, CHOICE_OF(codec_kind, outer_codec), .fallback = "int8", .pinned = true,        \
       .help = "How contributions are encoded; bits and loss of each: docs/methods.md 2. f32, "     \
               "bf16: as they are. int8, int4, int2: integers on shared scales. e3m0, fp8: small "  \
               "floats. topk: 1/64 of the values. sign: one bit. csc: a tenth of the chunks. "      \
               "fixed: integers of 28 bits.")                                                       \
-    X(outer, first_every, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "steps",             \
-      .pinned = true,                                                                              \
+    X(outer, moment1_every, INT, .recorded = "first_every", .fallback = "0", .min = 0, .max = 1e6, \
+      .unit = "steps", .pinned = true,                                                             \
       .help = "Period of the rounds that average the optimizer's first moment (DES-LOC: 3 x "      \
-              "outer.every); 0: the moment stays local.")                                          \
-    X(outer, second_every, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "steps",            \
-      .pinned = true,                                                                              \
-      .help = "Period of the rounds that average the second moment (DES-LOC: 6 x outer.every); "   \
-              "0: the moment stays local.")                                                        \
+              "outer.sync_every); 0: the moment stays local.")                                     \
+    X(outer, moment2_every, INT, .recorded = "second_every", .fallback = "0", .min = 0,            \
+      .max = 1e6, .unit = "steps", .pinned = true,                                                 \
+      .help =                                                                                      \
+          "Period of the rounds that average the second moment (DES-LOC: 6 x outer.sync_every); "  \
+          "0: the moment stays local.")                                                            \
     X(outer, moments_codec, CHOICE_OF(codec_kind, outer_moments_codec), .fallback = "bf16",        \
       .pinned = true,                                                                              \
       .help = "How moments are encoded. Finer than parameters, because the update divides by the " \
@@ -185,7 +190,8 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "uploads. Costs loss with topk: docs/results.md 3.2.")                               \
     X(outer, optimizer, CHOICE(outer_opt_kind), .fallback = "nesterov", .pinned = true,            \
       .help = "Outer optimizer.")                                                                  \
-    X(outer, delay, INT, .fallback = "1", .min = 1, .max = 1e4, .unit = "rounds", .pinned = true,  \
+    X(outer, nesterov_period, INT, .recorded = "delay", .fallback = "1", .min = 1, .max = 1e4,     \
+      .unit = "rounds", .pinned = true,                                                            \
       .help = "N of delayed_nesterov: every round steps by 1/N of the mean, every N-th also "      \
               "applies the momentum; 1 is nesterov.")                                              \
     X(outer, lr, REAL, .fallback = "0", .min = 0, .max = 10, .pinned = true,                       \
@@ -215,9 +221,11 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
     X(outer, momentum_end, REAL, .fallback = "0", .min = 0, .max = 0.9999, .pinned = true,         \
       .later = true, .help = "Outer momentum of the last round, with outer.momentum_cooldown.")    \
     X(outer, lr_schedule, CHOICE(anneal_kind), .fallback = "constant", .pinned = true,             \
-      .help = "Shape of the outer learning rate's way from outer.lr to its share outer.lr_end at " \
+      .help = "Shape of the outer learning rate's way from outer.lr to its share "                 \
+              "outer.min_lr_ratio at "                                                             \
               "train.steps.")                                                                      \
-    X(outer, lr_end, REAL, .fallback = "0.4", .min = 0, .max = 1, .pinned = true,                  \
+    X(outer, min_lr_ratio, REAL, .recorded = "lr_end", .fallback = "0.4", .min = 0, .max = 1,      \
+      .pinned = true,                                                                              \
       .help = "Share of outer.lr in the last round, with outer.lr_schedule linear or cosine.")     \
     X(outer, momentum_restart, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "rounds",       \
       .pinned = true,                                                                              \
@@ -260,13 +268,15 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help =                                                                                      \
           "With privacy.unit: directory of a site's ledger of runs, outside of every run.dir. "    \
           "Runs that share an owner with this one (without lists of owners: runs of this site) "   \
-          "count in privacy.epsilon and privacy.cap. Empty: none, and each run counts alone.")     \
+          "count in privacy.epsilon and privacy.epsilon_max. Empty: none, and each run counts "    \
+          "alone.")                                                                                \
     X(outer, straggler_timeout_s, REAL, .formerly = "straggler_s", .fallback = "60", .min = 0.05,  \
       .max = 1e6, .unit = "s", .pinned = true,                                                     \
       .help = "quorum: how long a round waits after its first contribution, at most. The only "    \
               "timeout "                                                                           \
               "setting.")                                                                          \
-    X(outer, grace, REAL, .fallback = "0", .min = 0, .max = 0.95, .pinned = true,                  \
+    X(outer, grace_fraction, REAL, .recorded = "grace", .fallback = "0", .min = 0, .max = 0.95,    \
+      .pinned = true,                                                                              \
       .help = "quorum with overlap: share of the measured slack (outer.overlap_steps less the "    \
               "time until a majority is in and the exchange) that a round then waits for the "     \
               "other sites, instead of outer.straggler_timeout_s (Decoupled DiLoCo). 0: the "      \
@@ -293,14 +303,16 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
     X(site, name, TEXT, .fallback = "",                                                            \
       .help = "Which site this process is, of outer.sites or added by an operator; not needed "    \
               "with one site and no aggregator.")                                                  \
-    X(site, share, REAL, .fallback = "1", .min = 0.01, .max = KEYS_SHARE_MAX,                      \
+    X(site, batch_scale, REAL, .recorded = "share", .fallback = "1", .min = 0.01,                  \
+      .max = KEYS_SHARE_MAX,                                                                       \
       .help = "This site's tokens per step as a multiple of train.batch_tokens; its weight in "    \
               "the round follows from it (outer.weights).")                                        \
     X(site, aggregator, TEXT, .fallback = "",                                                      \
-      .help = "host:port of the aggregator, or of each of outer.aggregators, separated by "        \
-              "commas. self: this process is the aggregator of a run of one site, whose outer "    \
-              "optimizer takes a step every outer.every steps (SNOO, Lookahead). Empty: train "    \
-              "alone, without an outer loop.")                                                     \
+      .help =                                                                                      \
+          "host:port of the aggregator, or of each of outer.aggregators, separated by "            \
+          "commas. self: this process is the aggregator of a run of one site, whose outer "        \
+          "optimizer takes a step every outer.sync_every steps (SNOO, Lookahead). Empty: train "   \
+          "alone, without an outer loop.")                                                         \
     X(site, aggregator_name, TEXT, .fallback = "",                                                 \
       .help = "DNS name in the aggregator's certificate, when dialling by address.")               \
     X(site, proxy, TEXT, .fallback = "",                                                           \
@@ -379,15 +391,16 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
     X(eval, questions, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "questions",            \
       .help = "The first N questions of each file of a task; 0: all.")                             \
     X(eval, every_rounds, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "rounds",            \
-      .help = "After every N rounds of the first fragment, and after the last, this site "         \
-              "evaluates eval.tasks and eval.probes on the outer parameters. The training's bits " \
-              "stay the same; the site's next step comes later. 0: never.")                        \
-    X(eval, probes, LIST, .fallback = "",                                                          \
+      .help =                                                                                      \
+          "After every N rounds of the first fragment, and after the last, this site "             \
+          "evaluates eval.tasks and eval.prompts on the outer parameters. The training's bits "    \
+          "stay the same; the site's next step comes later. 0: never.")                            \
+    X(eval, prompts, LIST, .recorded = "probes", .fallback = "",                                   \
       .help = "Prompts that the outer parameters continue every eval.every_rounds, with the same " \
               "draws as atoll sample --seed of run.seed. Not with privacy.secure without "         \
               "privacy.unit: the text could repeat a site's data.")                                \
-    X(eval, probe_tokens, INT, .fallback = "64", .min = 1, .max = 512, .unit = "tokens",           \
-      .help = "Tokens of a continuation.")                                                         \
+    X(eval, prompt_tokens, INT, .recorded = "probe_tokens", .fallback = "64", .min = 1,            \
+      .max = 512, .unit = "tokens", .help = "Tokens of a continuation.")                           \
     X(log, level, CHOICE(log_level), .fallback = "info",                                           \
       .help = "Least severe level that is written.")                                               \
     X(log, progress, CHOICE(log_progress), .fallback = "auto",                                     \
@@ -418,10 +431,10 @@ bool keys_aggregator(const char *list, unsigned index, char *out, size_t size);
 struct round_masks keys_masks(const struct outer_settings *o);
 /* An item of eval.tasks or eval.shots_from, NAME=FILE. False: it is not of this form. */
 bool keys_named_file(const char *item, char name[SITE_NAME_MAX + 1], const char **file);
-/* outer.grow; false: it is given and not of its form. Not given: zeroed. */
+/* outer.interval_schedule; false: it is given and not of its form. Not given: zeroed. */
 bool keys_grow(const struct outer_settings *o, struct period_growth *g);
-/* alpha of the merge: outer.mix, or the published share where it is -1 (0.5 of Streaming DiLoCo; 0
- * of DiLoCoX and DreamDDP). */
+/* alpha of the merge: outer.update_alpha, or the published share where it is -1 (0.5 of Streaming
+ * DiLoCo; 0 of DiLoCoX and DreamDDP). */
 double keys_mix(const struct outer_settings *o);
 
 #endif

@@ -75,7 +75,7 @@ CHOICES_MEASURED(CONFIG_ENUM)
     X(plan, all_reduce_s, LIST, .fallback = "", .unit = "s",                                       \
       .help = "Measured times of all-reduces of 4 KiB, 8 KiB, ..., 64 MiB (atoll probe --ranks).") \
     X(plan, all_gather_s, LIST, .fallback = "", .unit = "s", .help = "The same of all-gathers.")   \
-    X(plan, to_owners_s, LIST, .fallback = "", .unit = "s",                                        \
+    X(plan, reduce_scatter_s, LIST, .recorded = "to_owners_s", .fallback = "", .unit = "s",        \
       .help = "The same of sums that go to one owner each (train.zero_stage = 1).")                \
     X(plan, algorithm, CHOICE(plan_algorithm), .fallback = "ring",                                 \
       .help = "Formula that carries the measured times to other numbers of ranks: ring, halving "  \

@@ -26,18 +26,20 @@ static void check_role(struct config_rules *rules, const struct run *r, enum run
         config_broken(rules, "site.name is missing; say which of outer.sites this process is: "
                              "--site.name NAME (atoll doctor: --site NAME, or --serve at the "
                              "aggregator)");
-    if (role == RUN_PLAN && r->o.outer_every_s > 0)
-        config_broken(rules,
-                      "outer.every_s = %g: predictions are for rounds of a number of steps; give "
-                      "--outer.every_s 0, with outer.every = the steps of the slowest site in a "
-                      "round",
-                      r->o.outer_every_s);
-    if (role == RUN_PLAN && r->o.outer_draw < 1)
-        config_broken(rules,
-                      "outer.draw = %g: predictions are for rounds of whole fragments; the nearest "
-                      "is --outer.draw 1 --outer.partition random, with outer.fragments about "
-                      "1 / outer.draw",
-                      r->o.outer_draw);
+    if (role == RUN_PLAN && r->o.outer_sync_interval_s > 0)
+        config_broken(
+            rules,
+            "outer.sync_interval_s = %g: predictions are for rounds of a number of steps; give "
+            "--outer.sync_interval_s 0, with outer.sync_every = the steps of the slowest site in a "
+            "round",
+            r->o.outer_sync_interval_s);
+    if (role == RUN_PLAN && r->o.outer_sync_fraction < 1)
+        config_broken(
+            rules,
+            "outer.sync_fraction = %g: predictions are for rounds of whole fragments; the nearest "
+            "is --outer.sync_fraction 1 --outer.partition random, with outer.fragments about "
+            "1 / outer.sync_fraction",
+            r->o.outer_sync_fraction);
     if (role == RUN_SITE && r->o.eval_every_rounds && !*r->o.site_aggregator)
         config_broken(
             rules,
@@ -45,7 +47,7 @@ static void check_role(struct config_rules *rules, const struct run *r, enum run
             "atoll eval evaluates its checkpoints, or give site.aggregator = self",
             (long long)r->o.eval_every_rounds);
     bool joined = role == RUN_AGGREGATOR || (role == RUN_SITE && *r->o.site_aggregator);
-    if (joined && sites > 1 && r->s.model_heads_n > 1 && r->s.train_heads_drop > 0)
+    if (joined && sites > 1 && r->s.model_classifier_heads > 1 && r->s.train_heads_drop > 0)
         config_broken(
             rules,
             "train.heads_drop = %g with %zu sites: each would drop heads by its own text; "
@@ -62,7 +64,7 @@ static enum err check_run(const struct run *r, enum run_role role)
     return config_rules_report(&rules);
 }
 
-/* ---- run.from ---- */
+/* ---- run.init_from ---- */
 
 /* RUN_DIR/imported: the digest of what atoll import made step 0 of this directory. Later
  * checkpoints take the place of that step, the digest stays. */
@@ -168,7 +170,7 @@ enum err run_import_checkpoint(const struct run *r, const struct portable *p, co
 static enum err from_digest(const struct run *r, struct arena *a, char hex[65])
 {
     struct start from;
-    TRY(start_read(&from, &r->s, &r->table, r->s.run_from, a));
+    TRY(start_read(&from, &r->s, &r->table, r->s.run_init_from, a));
     struct digest d = digest_of(from.slabs[0], r->table.elements * sizeof(float));
     digest_hex(&d, hex);
     return ERR_OK;
@@ -180,13 +182,14 @@ static enum err make_pin(struct run *r, bool site, struct arena *a)
     char imported[65] = "", from[65] = "";
     if (site)
         TRY(run_imported(r->s.run_dir, a, imported));
-    if (*r->s.run_from)
+    if (*r->s.run_init_from)
         TRY(from_digest(r, a, from));
     if (*imported && *from && strcmp(imported, from) != 0)
-        return err_set(ERR_MISMATCH,
-                       "run.dir = %s holds the imported parameters %.16s, run.from = %s others, "
-                       "%.16s; leave run.from out, or use another run.dir",
-                       r->s.run_dir, imported, r->s.run_from, from);
+        return err_set(
+            ERR_MISMATCH,
+            "run.dir = %s holds the imported parameters %.16s, run.init_from = %s others, "
+            "%.16s; leave run.init_from out, or use another run.dir",
+            r->s.run_dir, imported, r->s.run_init_from, from);
     r->imported = *imported != 0;
     const char *hex = *imported ? imported : from;
     if (*hex)
@@ -206,7 +209,7 @@ enum err run_initial(const struct run *r, float *slab)
 {
     struct arena scratch = arena_make(0);
     struct start start;
-    const char *from = r->imported ? r->s.run_dir : r->s.run_from;
+    const char *from = r->imported ? r->s.run_dir : r->s.run_init_from;
     enum err e = ERR_OK;
     if (!*from)
         table_init(&r->table, (uint64_t)r->s.run_seed, slab);
@@ -222,11 +225,11 @@ static enum err begin_from(const struct run *r, struct arena *a)
     const char *dir, *current;
     TRY_ALLOC(dir = arena_printf(a, "%s/inner", r->s.run_dir));
     TRY_ALLOC(current = arena_printf(a, "%s/CURRENT", dir));
-    if (!*r->s.run_from || file_exists(current))
+    if (!*r->s.run_init_from || file_exists(current))
         return ERR_OK;
-    TRY(start_read(&from, &r->s, &r->table, r->s.run_from, a));
+    TRY(start_read(&from, &r->s, &r->table, r->s.run_init_from, a));
     if (*from.fresh)
-        log_event(LOG_INFO, "start", "from=\"%s\" seed=\"%s\"", r->s.run_from, from.fresh);
+        log_event(LOG_INFO, "start", "from=\"%s\" seed=\"%s\"", r->s.run_init_from, from.fresh);
     return train_begin_from(&r->s, &r->table, from.slabs, dir, a);
 }
 
@@ -325,10 +328,10 @@ void run_close(struct run *r)
 struct settings run_site_settings(const struct run *r)
 {
     struct settings s = r->s;
-    s.train_batch_tokens = llround(r->o.site_share * (double)s.train_batch_tokens);
+    s.train_batch_tokens = llround(r->o.site_batch_scale * (double)s.train_batch_tokens);
     /* Without inner checkpoints a killed site would need every outer state since the first step. */
     if (*r->o.site_aggregator && s.train_checkpoint_every == 0)
-        s.train_checkpoint_every = 8 * r->o.outer_every;
+        s.train_checkpoint_every = 8 * r->o.outer_sync_every;
     return s;
 }
 

@@ -65,10 +65,11 @@ struct outer_state_options run_outer_state(const struct run *r, bool site);
 struct dev_options run_beside(const struct run *r, const struct dev *d, const char *gpu);
 uint64_t run_scrub_every_ms(const struct run *r); /* scrub.every_h; 0: off */
 uint64_t run_scrub_bytes_per_s(const struct run *r);
-/* The parameters that the run starts from: the imported ones, run.from's, or a function of
+/* The parameters that the run starts from: the imported ones, run.init_from's, or a function of
  * run.seed. */
 enum err run_initial(const struct run *r, float *slab) MUST;
-/* With run.from: its parameters and moments become step 0 of run.dir, unless a checkpoint is there.
+/* With run.init_from: its parameters and moments become step 0 of run.dir, unless a checkpoint is
+ * there.
  */
 enum err run_begin_from(const struct run *r) MUST;
 /* atoll import: these parameters become step 0 of run.dir, whose inner/ is `dir`. */

@@ -10,14 +10,14 @@ static enum err plan_make(struct fragment_plan *p, const struct settings *s,
         .kind = o->outer_partition,
         .count = (unsigned)o->outer_fragments,
         .seed = (uint64_t)s->run_seed,
-        .synchronised = {true, o->outer_first_every > 0, o->outer_second_every > 0}};
+        .synchronised = {true, o->outer_moment1_every > 0, o->outer_moment2_every > 0}};
     if (p->kind != FRAGMENT_SLICES)
         return ERR_OK;
     p->count = (unsigned)o->outer_slices.count;
     TRY_ALLOC(slices = arena_array(perm, p->count, sizeof *slices));
     for (unsigned i = 0; i < p->count; i++) {
         bool good = fragment_slice_parse(&slices[i], o->outer_slices.items[i], (int)s->model_layers,
-                                         o->outer_every);
+                                         o->outer_sync_every);
         ASSERT(good); /* keys_outer_check has refused others */
     }
     p->slices = slices;
@@ -28,13 +28,14 @@ static enum err plan_make(struct fragment_plan *p, const struct settings *s,
 static struct period period_of(const struct outer_settings *o, const struct fragment_plan *p,
                                unsigned i, enum fragment_state state)
 {
-    const int64_t every[] = {o->outer_every, o->outer_first_every, o->outer_second_every};
-    struct period x = {.every = every[state], .offset = i * (o->outer_every / (int64_t)p->count)};
+    const int64_t every[] = {o->outer_sync_every, o->outer_moment1_every, o->outer_moment2_every};
+    struct period x = {.every = every[state],
+                       .offset = i * (o->outer_sync_every / (int64_t)p->count)};
     keys_grow(o, &x.growth);
     if (p->kind != FRAGMENT_SLICES)
         return x;
     const struct fragment_slice *slice = &p->slices[i];
-    x.offset = slice->at - o->outer_every;
+    x.offset = slice->at - o->outer_sync_every;
     for (unsigned k = 0; k < slice->more_count && state == FRAGMENT_PARAMETERS; k++)
         x.more[x.more_count++] = slice->more[k] - slice->at;
     return x;
@@ -54,8 +55,8 @@ static struct schedule schedule_of(const struct settings *s, const struct outer_
                                          .codec = state ? o->outer_moments_codec : o->outer_codec,
                                          .moments = state != FRAGMENT_PARAMETERS};
     x.overlap = o->outer_overlap_steps;
-    if (o->outer_draw < 1)
-        x.draw = (struct draw){o->outer_draw, (uint64_t)s->run_seed};
+    if (o->outer_sync_fraction < 1)
+        x.draw = (struct draw){o->outer_sync_fraction, (uint64_t)s->run_seed};
     x.downlink_compression_from = (unsigned)o->outer_downlink_compression_from;
     x.eager = o->outer_eager;
     x.clips = o->outer_clip > 0;
@@ -67,14 +68,14 @@ enum err sync_config_optimizer(struct outer_opt *o, const struct outer_settings 
 {
     TRY(outer_opt_make(o, s->outer_optimizer, (float)tuning_of(s).lr, (float)s->outer_momentum));
     if (outer_opt_row(o->kind)->cycle)
-        o->delay = (unsigned)s->outer_delay;
+        o->delay = (unsigned)s->outer_nesterov_period;
     o->beta2 = (float)s->outer_beta2;
     o->eps = (float)s->outer_eps;
     o->merge = s->outer_merge;
     if (o->merge == MERGE_EDIT)
         o->length_max = (float)s->outer_edit_norm;
     o->anneal = (struct anneal){.kind = s->outer_lr_schedule,
-                                .end = s->outer_lr_end,
+                                .end = s->outer_min_lr_ratio,
                                 .restart = (uint64_t)s->outer_momentum_restart,
                                 .warmup = (uint64_t)s->outer_momentum_warmup,
                                 .cooldown = (uint64_t)s->outer_momentum_cooldown,

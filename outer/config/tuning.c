@@ -64,7 +64,8 @@ struct tuning tuning_of(const struct outer_settings *o)
                        .from_table = o->outer_lr == 0,
                        .sites = o->outer_sites.count ? (unsigned)o->outer_sites.count : 1};
     t.mu = has_momentum(o) ? o->outer_momentum : 0;
-    t.every = o->outer_every * o->outer_delay; /* delayed Nesterov: one momentum step per cycle */
+    t.every = o->outer_sync_every *
+              o->outer_nesterov_period; /* delayed Nesterov: one momentum step per cycle */
     t.rho = tuning_rho(t.every);
     int64_t tuned = t.every > TABLE_EVERY ? t.every : TABLE_EVERY;
     t.reference = merge_share(o) *
@@ -117,7 +118,7 @@ void tuning_warning(const struct tuning *t, char *out, size_t size_bytes)
             out, size_bytes,
             "outer.lr = %.4g with momentum %.4g over %lld steps steps %.2f times as far as the "
             "published setting and costs loss; outer.lr = %.4g would be right (leave it out), or a "
-            "larger outer.every",
+            "larger outer.sync_every",
             t->lr, t->mu, (long long)t->every, t->effective / t->reference, t->right_lr);
 }
 

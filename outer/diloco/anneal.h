@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ANNEAL_H
 #define ANNEAL_H
-/* The outer learning rate over a run (outer.lr_schedule, outer.lr_end), the outer momentum over it
- * (outer.momentum_warmup and _start, outer.momentum_cooldown and _end), and the rounds that begin
- * with an empty momentum (outer.momentum_restart). Functions of configuration, amendments and round
- * alone, the same at every replica and in every replay. The rate of a round follows from the step
- * that ends it over the last step: of the run, or where train.steps has grown since, the last step
- * that the run had when the round was committed. After a former last step the annealing begins
+/* The outer learning rate over a run (outer.lr_schedule, outer.min_lr_ratio), the outer momentum
+ * over it (outer.momentum_warmup and _start, outer.momentum_cooldown and _end), and the rounds that
+ * begin with an empty momentum (outer.momentum_restart). Functions of configuration, amendments and
+ * round alone, the same at every replica and in every replay. The rate of a round follows from the
+ * step that ends it over the last step: of the run, or where train.steps has grown since, the last
+ * step that the run had when the round was committed. After a former last step the annealing begins
  * again, with an empty momentum.
  *
  * The momentum of the fragment's round t, mu: outer.momentum, H: schedule_length of the round,
@@ -14,9 +14,9 @@
  *   m = start + (mu - start) * (t / warmup)                       t < warmup, else mu
  *   m = end + (m - end) * (left / (cooldown * H))                 left < cooldown * H
  * So round 0 has start, the last round has end, and a round's momentum never changes, however many
- * rounds are committed later: train.steps and outer.every may be amended. After a former last step
- * the momentum is mu again. It does not warm up twice, and a restart does not change it. float64 in
- * this order, each operation rounded, then to float.
+ * rounds are committed later: train.steps and outer.sync_every may be amended. After a former last
+ * step the momentum is mu again. It does not warm up twice, and a restart does not change it.
+ * float64 in this order, each operation rounded, then to float.
  */
 #include "outer/diloco/schedule.h"
 

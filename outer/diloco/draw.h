@@ -11,7 +11,7 @@
 #include "kernels/dev.h"
 
 struct draw {
-    double share; /* outer.draw; 0: every value in every round */
+    double share; /* outer.sync_fraction; 0: every value in every round */
     uint64_t seed;
 };
 

@@ -31,7 +31,7 @@ struct fragment_slice { /* layers first..last; -1: embeddings, model.layers: the
     int first, last;
     int64_t at; /* step of each period after which it is sent, 1..outer.every */
     unsigned more_count;
-    int64_t more[PERIOD_MORE_MAX]; /* and again after these, ascending, up to outer.every */
+    int64_t more[PERIOD_MORE_MAX]; /* and again after these, ascending, up to outer.sync_every */
 };
 struct fragment_plan {
     enum fragment_kind kind;

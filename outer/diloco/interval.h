@@ -2,9 +2,9 @@
 #ifndef INTERVAL_H
 #define INTERVAL_H
 /* When a round by time ends at one site (A-EDiT, 2412.07210): after the first step at which
- * outer.every_s seconds have passed since the round before was applied here. The site then sends
- * what it has, so sites make different numbers of steps. The tokens of the site by the end of the
- * round (its data cursor) are stored with the contribution and in the manifest. A site that
+ * outer.sync_interval_s seconds have passed since the round before was applied here. The site then
+ * sends what it has, so sites make different numbers of steps. The tokens of the site by the end of
+ * the round (its data cursor) are stored with the contribution and in the manifest. A site that
  * repeats the steps of such a round ends it at these tokens and reads no clock, so it repeats the
  * same bits. Pure.
  */

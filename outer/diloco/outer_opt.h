@@ -13,9 +13,10 @@ struct outer_opt_row { /* of an optimizer, all that the outer loop knows of it *
         slab[OUTER_SLABS]; /* names of the arrays that it keeps in addition to theta; NULL: fewer */
     bool squares;          /* the last slab is a mean of squares: it begins at eps^2, others at 0 */
     bool momentum; /* slab 0 is one: outer.momentum and what the rounds change of it apply */
-    bool cycle;    /* the step depends on the round's place in a cycle of outer.delay rounds */
-    float rate;    /* default of outer.lr; 0: the published rate of outer/config/tuning.h */
-    bool fixed;    /* the rate is always `rate` */
+    bool cycle; /* the step depends on the round's place in a cycle of outer.nesterov_period rounds
+                 */
+    float rate; /* default of outer.lr; 0: the published rate of outer/config/tuning.h */
+    bool fixed; /* the rate is always `rate` */
 };
 struct outer_opt {
     enum outer_opt_kind kind;

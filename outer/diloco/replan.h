@@ -35,8 +35,8 @@ struct replan_round {
     double exchange_s;          /* mean of the rounds adopted then, from their submission on */
     double upload_s;            /* of this round's contribution */
     int64_t steps;              /* that were trained in trained_s */
-    int64_t every, least;       /* outer.every of the next rounds; as configured */
-    unsigned fragments;         /* outer.every is a multiple of them */
+    int64_t every, least;       /* outer.sync_every of the next rounds; as configured */
+    unsigned fragments;         /* outer.sync_every is a multiple of them */
 };
 struct replan {            /* of the rounds before; zero: there are none */
     unsigned known;        /* rounds in a row, at most 2 */

@@ -24,9 +24,9 @@ static const struct period *period_of(const struct schedule *s, unsigned fragmen
 
 /* ---- stretches of one period ---- */
 
-/* Of a fragment: rounds first.. by `p`, whose steps count from `begin`. An amendment of outer.every
- * begins the next one at its step: fragment 0 is due a period later, fragment i of P has its place
- * between. */
+/* Of a fragment: rounds first.. by `p`, whose steps count from `begin`. An amendment of
+ * outer.sync_every begins the next one at its step: fragment 0 is due a period later, fragment i of
+ * P has its place between. */
 struct stretch {
     struct period p;
     uint64_t first;

@@ -26,7 +26,8 @@ struct schedule_period {
 enum { SCHEDULE_ENDS_MAX = 16, SCHEDULE_STAGES_MAX = 32, SCHEDULE_CHANGES_MAX = 64 };
 struct schedule_change { /* by an amendment: all of these values, for the steps after `after` */
     int64_t after;
-    int64_t every; /* outer.every, of all fragments, where it is another one from here on; else 0 */
+    int64_t every; /* outer.sync_every, of all fragments, where it is another one from here on; else
+                      0 */
     int64_t steps; /* train.steps */
     float lr;      /* of outer_opt */
     enum codec_kind codec; /* outer.codec */

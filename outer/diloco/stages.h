@@ -15,7 +15,7 @@
 struct stages_options { /* NULL: no stages */
     const struct settings *settings;
     const struct table *table;
-    size_t drawn; /* outer.draw: values of the fragment; 0: nothing is drawn */
+    size_t drawn; /* outer.sync_fraction: values of the fragment; 0: nothing is drawn */
 };
 struct stages {
     struct stages_options o;

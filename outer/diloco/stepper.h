@@ -11,7 +11,7 @@
  * two events. AFTER_STEP of the H-th gives SUBMIT (lines 11, 12: theta - local goes to the
  * aggregator), WAIT (line 14 runs on every replica) and APPLY with alpha 0 (line 3 of the next
  * round: local = theta). Streaming DiLoCo (2501.18512) Algorithm 2: SUBMIT at one step, WAIT and
- * APPLY with alpha = outer.mix `overlap` steps later. Blocking is overlap 0.
+ * APPLY with alpha = outer.update_alpha `overlap` steps later. Blocking is overlap 0.
  * Rounds by time (A-EDiT, 2412.07210): a round may end before its last step. SKIP counts the steps
  * that are left as done, and the round is sent as at its last step.
  *

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef WEIGHTS_H
 #define WEIGHTS_H
-/* The weight of a contribution in its round, in units of what a site of site.share 1 has over a
- * full round: outer.weights.
+/* The weight of a contribution in its round, in units of what a site of site.batch_scale 1 has over
+ * a full round: outer.weights.
  * - tokens: its tokens.
  * - equal: 1.
  * - tokens2_per_step: tokens^2 / steps (Decoupled DiLoCo, 2604.21428): tokens, and once more the
@@ -22,7 +22,7 @@ enum weights_kind {
 };
 
 struct weights_round {
-    double share;   /* site.share */
+    double share;   /* site.batch_scale */
     int64_t steps;  /* that the site trained for */
     int64_t length; /* steps of a full round */
 };

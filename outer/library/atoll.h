@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ATOLL_H
 #define ATOLL_H
-/* libatoll: takes part in a run as one site, with any trainer. Every outer.every steps the site's
- * parameters are exchanged with the other sites of the run over mutual TLS, and the outer step
- * merges them (DiLoCo, arXiv 2311.08105; Streaming DiLoCo, 2501.18512). The trainer owns model,
- * data and inner optimizer; libatoll owns connection, outer state, files of the exchange and
+/* libatoll: takes part in a run as one site, with any trainer. Every outer.sync_every steps the
+ * site's parameters are exchanged with the other sites of the run over mutual TLS, and the outer
+ * step merges them (DiLoCo, arXiv 2311.08105; Streaming DiLoCo, 2501.18512). The trainer owns
+ * model, data and inner optimizer; libatoll owns connection, outer state, files of the exchange and
  * recovery. `atoll train` opens the same parts.
  *
  *     struct atoll *run;

@@ -205,9 +205,10 @@ static enum err refuse(const struct run *r)
     } rows[] = {
         {!*r->o.site_aggregator, "site.aggregator is missing: give the host:port of atoll serve"},
         {r->o.outer_before_update, "outer.before_update: the update is the trainer's"},
-        {r->o.outer_first_every || r->o.outer_second_every,
-         "outer.first_every, outer.second_every: the optimizer's moments are the trainer's"},
-        {r->o.outer_every_s > 0, "outer.every_s: rounds by time need the trainer's tokens"},
+        {r->o.outer_moment1_every || r->o.outer_moment2_every,
+         "outer.moment1_every, outer.moment2_every: the optimizer's moments are the trainer's"},
+        {r->o.outer_sync_interval_s > 0,
+         "outer.sync_interval_s: rounds by time need the trainer's tokens"},
         {r->s.privacy_unit != PRIVACY_UNIT_NONE,
          "privacy.unit: records are clipped and charged by atoll train alone"},
     };

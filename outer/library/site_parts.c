@@ -143,8 +143,8 @@ struct exchange_rules site_parts_rules(const struct run *run)
                                    .site_count = (unsigned)k->outer_sites.count,
                                    .strict = k->outer_mode == OUTER_MODE_STRICT,
                                    .max_local_steps_offline = k->outer_max_local_steps_offline,
-                                   .every_ms = (uint64_t)llround(1e3 * k->outer_every_s),
-                                   .share = k->site_share,
+                                   .every_ms = (uint64_t)llround(1e3 * k->outer_sync_interval_s),
+                                   .share = k->site_batch_scale,
                                    .weights = k->outer_weights,
                                    .mix = keys_mix(k),
                                    .before_update = k->outer_before_update};

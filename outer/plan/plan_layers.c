@@ -98,12 +98,12 @@ enum err plan_layers_make(struct plan_layers *out, struct run *p, const struct l
 {
     unsigned layers = (unsigned)p->s.model_layers + 2, slots = layers;
     struct dreamddp_layer *l;
-    if (slots > p->o.outer_every)
-        slots = (unsigned)p->o.outer_every;
+    if (slots > p->o.outer_sync_every)
+        slots = (unsigned)p->o.outer_sync_every;
     if (slots > ROUND_FRAGMENTS_MAX)
         slots = ROUND_FRAGMENTS_MAX;
     struct placed x = {.layers = layers, .slots = slots};
-    *out = (struct plan_layers){.span = p->o.outer_every / slots};
+    *out = (struct plan_layers){.span = p->o.outer_sync_every / slots};
     TRY_ALLOC(l = arena_array(&p->perm, layers, sizeof *l));
     TRY_ALLOC(x.at = arena_array(&p->perm, layers, sizeof *x.at));
     TRY_ALLOC(x.again = arena_array(&p->perm, slots, sizeof *x.again));
@@ -120,17 +120,17 @@ enum err plan_layers_make(struct plan_layers *out, struct run *p, const struct l
 
 enum err plan_layers_every(int64_t *every, struct run *p, const struct line *link)
 {
-    int64_t configured = p->o.outer_every;
+    int64_t configured = p->o.outer_sync_every;
     enum err e = ERR_OK;
     *every = 0;
     for (int64_t n = configured; e == ERR_OK && !*every && n <= PLAN_EVERY_MAX; n += configured) {
         struct plan_layers l;
-        p->o.outer_every = n;
+        p->o.outer_sync_every = n;
         e = plan_layers_make(&l, p, link);
         if (e == ERR_OK && l.wait_s <= PLAN_LAYERS_WAIT * (double)n * p->measured.times.plan_step_s)
             *every = n;
     }
-    p->o.outer_every = configured;
+    p->o.outer_sync_every = configured;
     return e;
 }
 

@@ -2,10 +2,10 @@
 #ifndef PLAN_LAYERS_H
 #define PLAN_LAYERS_H
 /* `atoll plan layers`: DreamDDP's layer-wise schedule (dreamddp.h) for a run's layers. A period
- * of outer.every steps has as many slots as fit, at most one for each layer; a slice that is sent
- * at the end of a slot hides under the next one's backward passes. Slots of one step are filled in:
- * with outer.before_update an exchange of one step replaces no update; one of several steps
- * replaces the updates before the last, and more of them would cost progress.
+ * of outer.sync_every steps has as many slots as fit, at most one for each layer; a slice that is
+ * sent at the end of a slot hides under the next one's backward passes. Slots of one step are
+ * filled in: with outer.before_update an exchange of one step replaces no update; one of several
+ * steps replaces the updates before the last, and more of them would cost progress.
  */
 #include "outer/config/run.h"
 #include "outer/plan/plan_settings.h"
@@ -23,7 +23,7 @@ struct plan_layers {
 /* plan.layers_ms and the link must be given: ERR_CONFIG otherwise, and when their number is not the
  * model's layers + 2 or the model has more than the fragments there may be. */
 enum err plan_layers_make(struct plan_layers *out, struct run *p, const struct line *link) MUST;
-/* The shortest multiple of outer.every, up to PLAN_EVERY_MAX, whose period waits for less than
+/* The shortest multiple of outer.sync_every, up to PLAN_EVERY_MAX, whose period waits for less than
  * that; 0: none. */
 enum err plan_layers_every(int64_t *every, struct run *p, const struct line *link) MUST;
 enum { PLAN_LAYERS_TEXT = 160 };

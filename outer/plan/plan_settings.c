@@ -88,7 +88,7 @@ struct outer_settings plan_settings_chosen(const struct run *r, const struct pla
 {
     static const double SPARSE_DECAY = 0.95;
     struct outer_settings s = r->o;
-    s.outer_every = o->schedule.period[0].p.every;
+    s.outer_sync_every = o->schedule.period[0].p.every;
     s.outer_codec = o->schedule.period[0].codec;
     s.outer_optimizer = tuning_optimizer(&s);
     s.outer_lr = 0;
@@ -106,7 +106,7 @@ void plan_settings_print(FILE *out, const struct run *r, const struct plan_optio
 {
     const struct outer_settings run = plan_settings_chosen(r, o);
     fprintf(out,
-            "outer:\n  every: %lld\n  fragments: %u\n  overlap_steps: %lld\n  codec: %s\n  "
+            "outer:\n  sync_every: %lld\n  fragments: %u\n  overlap_steps: %lld\n  codec: %s\n  "
             "optimizer: %s\n  lr: 0              # published: %.6g\n"
             "  error_feedback_decay: %.4g\n",
             (long long)o->schedule.period[0].p.every, o->schedule.fragments,

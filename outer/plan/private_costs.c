@@ -65,10 +65,11 @@ enum err private_costs_within(const struct private_costs *x)
     if (!x->given || cap == 0 || x->epsilon <= cap)
         return ERR_OK;
     TRY(private_costs_noise(x, cap, &needed));
-    return err_set(ERR_CONFIG,
-                   "plan private: privacy.noise = %g costs epsilon %.6g, more than "
-                   "privacy.epsilon = %g; possible: privacy.noise = %g, or privacy.epsilon = %.4g",
-                   x->charge.noise, x->epsilon, cap, needed, x->epsilon * 1.0001);
+    return err_set(
+        ERR_CONFIG,
+        "plan private: privacy.noise_multiplier = %g costs epsilon %.6g, more than "
+        "privacy.epsilon = %g; possible: privacy.noise_multiplier = %g, or privacy.epsilon = %.4g",
+        x->charge.noise, x->epsilon, cap, needed, x->epsilon * 1.0001);
 }
 
 enum err private_costs_noise(const struct private_costs *x, double epsilon, double *noise)

@@ -102,7 +102,7 @@ static enum err collective(struct ranks_probe *q, enum ranks_op op, float *x, si
         TRY(o->all_gather(q->coll, x, sizeof *x, first));
     if (op == RANKS_ALL_REDUCE)
         TRY(o->reduce_begin(q->coll, x, DTYPE_F32, count, COLL_ALL));
-    for (size_t r = n; op == RANKS_TO_OWNERS && r-- > 0;)
+    for (size_t r = n; op == RANKS_REDUCE_SCATTER && r-- > 0;)
         TRY(o->reduce_begin(q->coll, x + first[r], DTYPE_F32, first[r + 1] - first[r], (int)r));
     TRY(o->reduce_wait(q->coll));
     TRY(o->event_record(q->coll));
@@ -203,7 +203,7 @@ static enum err measure_collectives(struct ranks_probe *q)
 
 static void product_shape(const struct settings *s, int i, size_t *N, size_t *K)
 {
-    size_t C = (size_t)s->model_width, heads = (size_t)s->model_heads;
+    size_t C = (size_t)s->model_d_model, heads = (size_t)s->model_heads;
     *K = i == 3 ? table_embed(s) : C;
     *N = i == 0   ? C + 2 * C / heads * table_kv_heads(s)
          : i == 1 ? C
@@ -396,13 +396,13 @@ static enum err no_eval(void *self, struct train *t, const struct train_eval *e)
 static enum err model_of(struct settings *s, int64_t width)
 {
     struct config_rules rules = {0};
-    int64_t C = s->model_width, heads = s->model_heads;
+    int64_t C = s->model_d_model, heads = s->model_heads;
     if (width != C) {
         s->model_heads = heads * width / C ? heads * width / C : 1;
         s->model_kv_heads = s->model_kv_heads == heads ? s->model_heads : s->model_kv_heads ? 1 : 0;
-        s->model_mlp = s->model_mlp * width / C / 64 * 64;
+        s->model_d_ff = s->model_d_ff * width / C / 64 * 64;
         s->model_layers = s->model_layers < SHAPE_LAYERS ? s->model_layers : SHAPE_LAYERS;
-        s->model_width = width;
+        s->model_d_model = width;
     }
     keys_check(&rules, s);
     enum err e = config_rules_report(&rules);
@@ -421,10 +421,10 @@ static struct settings one_batch(const struct ranks_probe *q)
     s.train_batch_tokens = (int64_t)train_micro_batch_tokens(&s, q->coll->size) * q->coll->size;
     s.train_micro_batch_tokens = 0;
     s.train_steps = WARM_STEPS + STEPS + 1;
-    s.train_warmup = 1;
+    s.train_warmup_steps = 1;
     s.train_profile = STEPS;
     s.train_eval_every = s.train_checkpoint_every = 0;
-    s.run_from = "";
+    s.run_init_from = "";
     return s;
 }
 
@@ -439,7 +439,7 @@ static void take_points(struct ranks_probe *q, struct step_watch *w, const struc
         struct work work = c == PROFILE_GAP ? site_model_work(s, t, &step, c) : w->last[c].work;
         if (c != PROFILE_REDUCE && x->seconds[c] > 0 && work.flop + work.bytes > 0 &&
             q->count < SITE_MODEL_POINTS_MAX)
-            q->points[q->count++] = (struct site_point){c, (double)s->model_width, work.flop,
+            q->points[q->count++] = (struct site_point){c, (double)s->model_d_model, work.flop,
                                                         work.bytes, x->seconds[c]};
     }
 }
@@ -477,7 +477,7 @@ static enum err calibrate(struct ranks_probe *q, int64_t width, double *exposed_
 static enum err widths_of(const struct ranks_probe *q, const char *text, int64_t width[],
                           unsigned *count)
 {
-    int64_t C = q->run->s.model_width;
+    int64_t C = q->run->s.model_d_model;
     *count = 0;
     if (!text) {
         width[(*count)++] = C;
@@ -532,7 +532,7 @@ static enum err calibrate_all(struct ranks_probe *q, const char *text)
     double joules = rapl_joules(), begin = clock_mono_s();
     for (unsigned i = 0; i < count; i++) {
         TRY(calibrate(q, width[i], &exposed_s));
-        configured = width[i] == q->run->s.model_width ? exposed_s : configured;
+        configured = width[i] == q->run->s.model_d_model ? exposed_s : configured;
     }
     double after = rapl_joules(), seconds = clock_mono_s() - begin;
     if (joules >= 0 && after > joules) /* the ranks of other machines have their own counters */
@@ -588,7 +588,7 @@ static enum err found_fill(const struct ranks_probe *q, struct measured *found)
     struct arena *a = &q->run->perm;
     struct config_list *const times[] = {[RANKS_ALL_REDUCE] = &m->plan_all_reduce_s,
                                          [RANKS_ALL_GATHER] = &m->plan_all_gather_s,
-                                         [RANKS_TO_OWNERS] = &m->plan_to_owners_s};
+                                         [RANKS_REDUCE_SCATTER] = &m->plan_reduce_scatter_s};
     if (q->coll->size > 1) {
         m->plan_ranks = q->coll->size;
         m->plan_overlap = q->overlap;

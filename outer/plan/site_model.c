@@ -52,7 +52,7 @@ static double class_s(const struct settings *s, const struct table *t, const str
                       const struct site_machine *m, enum profile_class c)
 {
     struct work work = site_model_work(s, t, w, c);
-    return work_seconds(&work, &m->peak) / site_model_utilisation(m, c, (double)s->model_width);
+    return work_seconds(&work, &m->peak) / site_model_utilisation(m, c, (double)s->model_d_model);
 }
 
 static bool in_backward(enum profile_class c)
@@ -105,7 +105,7 @@ static double final_s(const struct settings *s, const struct site_compute *b,
                       const struct tensor *x)
 {
     double L = (double)s->model_layers;
-    if (x->layer < 0 || (s->model_shared && x->layer < L))
+    if (x->layer < 0 || (s->model_share_layers && x->layer < L))
         return b->head_s + b->layers_s + b->embed_s;
     return b->head_s + b->layers_s * (L - fmin(L, x->layer)) / L;
 }
@@ -125,7 +125,7 @@ static bool begins(const struct settings *s, const struct table *t, size_t i, si
 static void queue_sums(struct queue *q, const struct settings *s, const struct table *t,
                        const struct site_machine *m, const struct site_compute *b, int ranks)
 {
-    enum ranks_op op = s->train_zero_stage ? RANKS_TO_OWNERS : RANKS_ALL_REDUCE;
+    enum ranks_op op = s->train_zero_stage ? RANKS_REDUCE_SCATTER : RANKS_ALL_REDUCE;
     double size = (double)dtype_size(reducer_of(s)->type);
     size_t begun = t->elements;
     for (size_t i = t->count; i-- > 0;) {

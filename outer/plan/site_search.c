@@ -49,12 +49,12 @@ void site_search(struct site_choice *best, const struct settings *s, const struc
                  const struct site_machine *m, int ranks)
 {
     struct settings now = *s;
-    int64_t sequences = s->train_batch_tokens / s->train_sequence / ranks;
+    int64_t sequences = s->train_batch_tokens / s->train_seq_len / ranks;
     *best = (struct site_choice){0};
     for (int64_t parts = 1; parts <= sequences; parts++) {
         if (sequences % parts)
             continue;
-        now.train_micro_batch_tokens = sequences / parts * s->train_sequence;
+        now.train_micro_batch_tokens = sequences / parts * s->train_seq_len;
         for (int recompute = 0; recompute < 2; recompute++) {
             now.train_activation_checkpointing =
                 recompute ? TRAIN_CHECKPOINTING_BLOCK : TRAIN_CHECKPOINTING_NONE;

@@ -39,7 +39,8 @@ static enum err measured_link(struct ranks_link *l, const struct measured_ranks 
 {
     const struct config_list *lists[RANKS_OP_COUNT] = {[RANKS_ALL_REDUCE] = &o->plan_all_reduce_s,
                                                        [RANKS_ALL_GATHER] = &o->plan_all_gather_s,
-                                                       [RANKS_TO_OWNERS] = &o->plan_to_owners_s};
+                                                       [RANKS_REDUCE_SCATTER] =
+                                                           &o->plan_reduce_scatter_s};
     static const char *const keys[] = {
 #define X(NAME, key) key,
         RANKS_OPS(X)

@@ -35,7 +35,7 @@ static enum err read_rows(const char *what, const char *text, bool pairs, struct
 
 static bool possible(const struct settings *s, int64_t ranks)
 {
-    return s->train_batch_tokens % (s->train_sequence * ranks) == 0;
+    return s->train_batch_tokens % (s->train_seq_len * ranks) == 0;
 }
 
 static enum err rows_of(const struct settings *s, const char *list, struct scaling *rows,
@@ -46,9 +46,9 @@ static enum err rows_of(const struct settings *s, const char *list, struct scali
         for (size_t i = 0; i < *count; i++)
             if (!possible(s, (int64_t)rows[i].n))
                 return err_set(ERR_CONFIG,
-                               "train.batch_tokens = %lld is not a multiple of train.sequence x "
+                               "train.batch_tokens = %lld is not a multiple of train.seq_len x "
                                "ranks = %lld x %.0f; give other numbers with --ranks",
-                               (long long)s->train_batch_tokens, (long long)s->train_sequence,
+                               (long long)s->train_batch_tokens, (long long)s->train_seq_len,
                                rows[i].n);
         return ERR_OK;
     }
@@ -57,8 +57,8 @@ static enum err rows_of(const struct settings *s, const char *list, struct scali
         rows[(*count)++] = (struct scaling){.n = (double)n};
     return *count ? ERR_OK
                   : err_set(ERR_CONFIG,
-                            "train.batch_tokens = %lld is not a multiple of train.sequence = %lld",
-                            (long long)s->train_batch_tokens, (long long)s->train_sequence);
+                            "train.batch_tokens = %lld is not a multiple of train.seq_len = %lld",
+                            (long long)s->train_batch_tokens, (long long)s->train_seq_len);
 }
 
 static void fill(struct site_table *c, const struct table *table, bool search)

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct grace_rule {
-    double gamma;   /* outer.grace; 0: the straggler timeout alone */
+    double gamma;   /* outer.grace_fraction; 0: the straggler timeout alone */
     double overlap; /* tau over the steps between two rounds of a fragment */
 };
 struct grace {

@@ -217,7 +217,7 @@ void round_place(struct round *r, unsigned fragment, uint64_t round, const struc
 /* The term of this start, once it is known. */
 void round_term(struct round *r, uint64_t term);
 /* Settings of how a round waits have changed: the straggler timeout, and outer.overlap_steps over
- * outer.every. */
+ * outer.sync_every. */
 void round_pace(struct round *r, uint64_t straggler_ms, double overlap);
 /* Rounds of each fragment before until[fragment] do not wait for this site, which cannot contribute
  * to them yet. One site at a time. */

@@ -50,5 +50,6 @@ struct aggregator_options aggregator_parts_options(const struct run *run)
         .straggler_ms = (uint64_t)llround(1e3 * k->outer_straggler_timeout_s),
         .files = {.scrub_every_ms = run_scrub_every_ms(run),
                   .scrub_bytes_per_s = run_scrub_bytes_per_s(run)},
-        .grace = {k->outer_grace, (double)k->outer_overlap_steps / (double)k->outer_every}};
+        .grace = {k->outer_grace_fraction,
+                  (double)k->outer_overlap_steps / (double)k->outer_sync_every}};
 }

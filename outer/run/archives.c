@@ -135,7 +135,7 @@ static bool start_kept(const struct archives *c)
         archive_path(path, c->sources[i].archive, 0, 0, "state");
         kept |= file_exists(path);
     }
-    return kept || *c->run.s.run_from;
+    return kept || *c->run.s.run_init_from;
 }
 
 static enum err replica_open(struct archives *c)

@@ -69,7 +69,7 @@ static enum err initial_put(struct load *l)
 static enum err score_all(struct scoring *x)
 {
     struct load *l = x->l;
-    size_t S = (size_t)l->run.s.train_sequence;
+    size_t S = (size_t)l->run.s.train_seq_len;
     const struct objective *objective = x->c->in.options.objective;
     TRY_ALLOC(x->scored = arena_array(&l->run.perm, x->count, sizeof *x->scored));
     TRY(load_model(l, objective_tokens_max(objective, S)));

@@ -54,7 +54,7 @@ struct job_eval {                /* with eval.every_rounds (job_eval.c); else al
     struct choose choose;
     struct sample sample; /* the lead's */
     struct job_probe {    /* the lead's, of the prompts */
-        int32_t *ids;     /* with room for eval.probe_tokens more */
+        int32_t *ids;     /* with room for eval.prompt_tokens more */
         size_t count;
         char prompt[512];
     } * probes;
@@ -164,8 +164,8 @@ void job_trainer_close(struct job *j);
 /* Where the training stands, for the exchange; the figures are of the last report. */
 struct exchange_now *job_now(struct job *j);
 void job_now_report(struct job *j, const struct train_report *r);
-/* Evaluates the outer parameters. *same: they are the local ones at this step, or outer.every was
- * amended and there is no memory to look at them; nothing was evaluated. */
+/* Evaluates the outer parameters. *same: they are the local ones at this step, or outer.sync_every
+ * was amended and there is no memory to look at them; nothing was evaluated. */
 enum err job_outer_eval(struct job *j, struct train_eval *e, bool *same) MUST;
 /* Runs `work` on every rank with the outer parameters in place of the local ones, which come back.
  * Needs job_looks(). */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "kernels/base/log.h"
 #include "outer/config/amend.h"
+#include "outer/config/setting.h"
 #include "outer/organ/amend/amend_organ.h"
 #include "outer/run/job.h"
 
@@ -30,7 +31,7 @@ static void weights_tell(struct job *j, uint32_t known)
 {
     const struct amendments *list = &j->amend->list;
     size_t have = j->train.data.loader->mixture ? j->train.data.loader->mixture->count : 0, k = 0;
-    char text[160], quoted[2 * AMEND_SHOWN_MAX], shown[AMEND_SHOWN_MAX];
+    char text[160], quoted[2 * SETTING_SHOWN_MAX], shown[SETTING_SHOWN_MAX];
     for (uint32_t i = 0; i < list->count; i++) {
         bool weights = strncmp(list->list[i].text, "data.weights=", 13) == 0;
         size_t count = weights ? j->amend->mixture.list[k++].count : have;
@@ -41,7 +42,7 @@ static void weights_tell(struct job *j, uint32_t known)
                  "(data.train with data.weights): it keeps its weights",
                  i + 1, count, have);
         log_event(LOG_WARN, "mixture", "setting=%s text=\"%s\"",
-                  log_quote(quoted, sizeof quoted, amend_shown(&list->list[i], shown)), text);
+                  log_quote(quoted, sizeof quoted, setting_shown(list->list[i].text, shown)), text);
         if (j->coll->rank == 0)
             job_tell_event(j, text);
     }

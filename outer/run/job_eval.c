@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Evaluation in a run: every eval.every_rounds the outer parameters on eval.tasks and eval.probes.
+/* Evaluation in a run: every eval.every_rounds the outer parameters on eval.tasks and eval.prompts.
  * They are public files and prompts, and the outer parameters are the same at all sites: what comes
  * out says nothing of a site beyond what its rounds have released. Nothing of the training changes;
  * metrics.jsonl says of each round once what it scored, also when a restart makes its steps again.
@@ -63,7 +63,7 @@ static void seen_set(struct job *j)
     int64_t least = INT64_MAX;
     for (size_t i = 0; i < e->tasks.count; i++)
         least = e->recorded[i] < least ? e->recorded[i] : least;
-    for (size_t i = 0; i < j->run->o.eval_probes.count; i++)
+    for (size_t i = 0; i < j->run->o.eval_prompts.count; i++)
         least = e->recorded[KEYS_EVALS_MAX + i] < least ? e->recorded[KEYS_EVALS_MAX + i] : least;
     e->seen = (uint64_t)least;
 }
@@ -78,7 +78,7 @@ static enum err prompt_encode(struct job *j, const char *prompt, struct buffer_i
     }
     if (!j->eval.tasks.tokenizer)
         return err_set(ERR_CONFIG,
-                       "eval.probes: data.tokenizer = external, and there is no tokenizer.json in "
+                       "eval.prompts: data.tokenizer = external, and there is no tokenizer.json in "
                        "the run's directory or that of its shards");
     TRY(tokenizer_scratch_open(&x));
     enum err e = tokenizer_encode(j->eval.tasks.tokenizer, x, prompt, strlen(prompt), ids);
@@ -90,9 +90,9 @@ static enum err probe_open(struct job *j, const char *prompt, struct job_probe *
 {
     struct buffer_ids ids = {0};
     enum err e = prompt_encode(j, prompt, &ids);
-    size_t most = ids.count + (size_t)j->run->o.eval_probe_tokens;
+    size_t most = ids.count + (size_t)j->run->o.eval_prompt_tokens;
     if (!e && !ids.count)
-        e = err_set(ERR_CONFIG, "eval.probes: a prompt is empty");
+        e = err_set(ERR_CONFIG, "eval.prompts: a prompt is empty");
     if (!e && !(p->ids = arena_array(&j->run->perm, most, sizeof *p->ids)))
         e = ERR_MEMORY;
     if (!e)
@@ -106,16 +106,16 @@ static enum err probe_open(struct job *j, const char *prompt, struct job_probe *
 static enum err probes_open(struct job *j)
 {
     struct job_eval *e = &j->eval;
-    const struct config_list *prompts = &j->run->o.eval_probes;
+    const struct config_list *prompts = &j->run->o.eval_prompts;
     size_t room = model_tokens_max(j->train.model) / BATCH_UNIT * BATCH_UNIT,
-           context = (size_t)j->s->model_context;
+           context = (size_t)j->s->model_max_seq_len;
     struct sample_options o = sample_usual;
     if (!prompts->count)
         return ERR_OK;
     if (!room)
         return err_set(ERR_CONFIG,
-                       "eval.probes: a micro-batch has %zu tokens, and a continuation reads %d; "
-                       "raise train.micro_batch_tokens, or leave eval.probes out",
+                       "eval.prompts: a micro-batch has %zu tokens, and a continuation reads %d; "
+                       "raise train.micro_batch_tokens, or leave eval.prompts out",
                        model_tokens_max(j->train.model), BATCH_UNIT);
     o.seed = (uint64_t)j->s->run_seed;
     o.context = room < context ? room : context;
@@ -224,13 +224,13 @@ static enum err probe_continue(struct job *j, size_t i, uint64_t rounds)
     struct job_probe *p = &e->probes[i];
     double begin = clock_mono_s();
     e->now = "a probe";
-    for (int64_t n = 0; n < j->run->o.eval_probe_tokens; n++) {
+    for (int64_t n = 0; n < j->run->o.eval_prompt_tokens; n++) {
         size_t count = p->count + (size_t)n;
         if (!go_on(j))
             return ERR_OK;
         TRY(sample_next(&e->sample, p->ids, count, (uint64_t)n, &p->ids[count]));
     }
-    TRY(continuation(j, p->ids + p->count, (size_t)j->run->o.eval_probe_tokens));
+    TRY(continuation(j, p->ids + p->count, (size_t)j->run->o.eval_prompt_tokens));
     record_begin(j, "probe", &j->train, rounds, begin);
     jsonl_int(&j->out->record, "number", (int64_t)i);
     jsonl_text(&j->out->record, "prompt", p->prompt);
@@ -248,7 +248,7 @@ static enum err evaluate(void *self, struct train *t)
     TRY(train_gather(t));
     for (size_t i = 0; i < j->eval.tasks.count && !ended; i++)
         TRY(task_evaluate(j, i, rounds, &ended));
-    for (size_t i = 0; i < j->run->o.eval_probes.count && is_lead(j); i++)
+    for (size_t i = 0; i < j->run->o.eval_prompts.count && is_lead(j); i++)
         if (j->eval.recorded[KEYS_EVALS_MAX + i] < (int64_t)rounds)
             TRY(probe_continue(j, i, rounds));
     return ERR_OK;

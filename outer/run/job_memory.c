@@ -29,7 +29,7 @@ static bool looks(const struct job *j, const struct sync_config *x)
     if (j->run->o.eval_every_rounds)
         return true;
     return look && (x->fragments.count > 1 || x->schedule.draw.share > 0 ||
-                    look % j->run->o.outer_every || j->run->o.outer_overlap_steps);
+                    look % j->run->o.outer_sync_every || j->run->o.outer_overlap_steps);
 }
 
 struct exchange_options job_exchange(struct job *j, const struct run *run)
@@ -119,7 +119,7 @@ static enum err refuse(struct job *j, const struct table *t, bool device, size_t
         "the outer loop needs %zu MiB of %s, %zu MiB are left next to the training%s: %s",
         need >> 20, what, have >> 20, where,
         device ? "outer.device = cpu takes less of it, as does a smaller train.micro_batch_tokens"
-               : "use a machine with more, or a smaller model.width or model.layers");
+               : "use a machine with more, or a smaller model.d_model or model.layers");
 }
 
 enum err job_reserve(struct job *j)

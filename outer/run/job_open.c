@@ -25,7 +25,7 @@ static enum err alone_check(struct job *j)
     return err_set(ERR_CONFIG,
                    "%s has rounds of a site, and site.aggregator is empty: it would train on "
                    "without rounds; give site.aggregator (self, or host:port), or another run.dir "
-                   "with run.from = %s",
+                   "with run.init_from = %s",
                    j->s->run_dir, j->s->run_dir);
 }
 

@@ -103,7 +103,7 @@ static enum err noise_for_claim(struct job *j)
     return ERR_OK;
 }
 
-/* privacy.noise and privacy.epsilon contradict each other: what would be possible. */
+/* privacy.noise_multiplier and privacy.epsilon contradict each other: what would be possible. */
 static enum err refuse_claim(struct job *j, double costs)
 {
     struct job_privacy *p = j->privacy;
@@ -115,7 +115,7 @@ static enum err refuse_claim(struct job *j, double costs)
     TRY(whole_make(&whole, p));
     TRY(budget_left(&steps, &whole, &plan, j->s->privacy_epsilon));
     if (plan.steps && budget_noise(&needed, &whole, &plan, j->s->privacy_epsilon) == ERR_OK)
-        snprintf(noise, sizeof noise, "privacy.noise = %g, or ", needed);
+        snprintf(noise, sizeof noise, "privacy.noise_multiplier = %g, or ", needed);
     return err_set(ERR_CONFIG,
                    "privacy.epsilon = %g is not kept: %" PRId64 " charged steps and %" PRId64
                    " further ones with noise %g cost epsilon %.6g at delta %g; possible: %s"
@@ -168,8 +168,8 @@ static enum err claim_begin(struct job *j)
     if (why && p->cap > 0)
         return err_set(ERR_CONFIG,
                        "privacy.%s = %g: no epsilon can be claimed for the steps of this site, "
-                       "%s; leave privacy.epsilon and privacy.cap out, or begin a new run",
-                       j->s->privacy_cap > 0 ? "cap" : "epsilon", p->cap, why);
+                       "%s; leave privacy.epsilon and privacy.epsilon_max out, or begin a new run",
+                       j->s->privacy_epsilon_max > 0 ? "epsilon_max" : "epsilon", p->cap, why);
     if (why)
         snprintf(p->sentence, sizeof p->sentence, "No epsilon is claimed for this site: %s.", why);
     else
@@ -291,7 +291,7 @@ static enum err begin(void *self, const struct private_charge *c, double *noise)
     p->charge = *c;
     p->charge.noise = *noise;
     p->delta = j->s->privacy_delta;
-    p->cap = j->s->privacy_cap > 0 ? j->s->privacy_cap : j->s->privacy_epsilon;
+    p->cap = j->s->privacy_epsilon_max > 0 ? j->s->privacy_epsilon_max : j->s->privacy_epsilon;
     TRY(budget_read(&p->spent, p->path, NULL));
     TRY(*j->run->o.privacy_ledger ? ledger_begin(j) : claim_begin(j));
     *noise = p->charge.noise;
@@ -335,12 +335,12 @@ static enum err refuse_step(struct job *j)
     TRY(whole_make(&whole, p));
     TRY(budget_epsilon(&spent, &whole, &none));
     TRY(budget_epsilon(&more, &whole, &one));
-    return err_set(ERR_BUDGET,
-                   "privacy.cap = %g: the %" PRId64 " charged steps cost epsilon %.6g at delta %g, "
-                   "one more would make it %.6g%s",
-                   p->cap, p->spent.steps, spent.epsilon[spent.holds], p->delta,
-                   more.epsilon[more.holds],
-                   j->outer ? "; this site ends its part of the run" : "");
+    return err_set(
+        ERR_BUDGET,
+        "privacy.epsilon_max = %g: the %" PRId64 " charged steps cost epsilon %.6g at delta %g, "
+        "one more would make it %.6g%s",
+        p->cap, p->spent.steps, spent.epsilon[spent.holds], p->delta, more.epsilon[more.holds],
+        j->outer ? "; this site ends its part of the run" : "");
 }
 
 /* The list has other steps than this process has charged, or more steps come than were planned:

@@ -168,7 +168,8 @@ static void warn_of_step(struct job *j, const struct exchange_round *r)
     log_event(
         LOG_WARN, "outer_step",
         "rho=%.3f effective=%.3g published=%.3g right_lr=%.2g why=\"successive deltas are so much "
-        "alike that the momentum steps too far; take a lower outer.lr or a larger outer.every\"",
+        "alike that the momentum steps too far; take a lower outer.lr or a larger "
+        "outer.sync_every\"",
         *rho, effective, t->reference, t->lr * t->reference / effective);
 }
 
@@ -261,9 +262,9 @@ static void show_step(struct job *j, const struct train_report *r)
     double now = clock_mono_s();
     line_name(j);
     if (!j->told.pace.last) /* the first step: evaluation and start-up are no pace */
-        progress_pace_step(&j->told.pace, r->step - 1, j->run->o.outer_every,
+        progress_pace_step(&j->told.pace, r->step - 1, j->run->o.outer_sync_every,
                            now - r->step_seconds);
-    progress_pace_step(&j->told.pace, r->step, j->run->o.outer_every, now);
+    progress_pace_step(&j->told.pace, r->step, j->run->o.outer_sync_every, now);
     line_totals(j);
     if (strcmp(l->state, starting) == 0)
         l->state[0] = 0;

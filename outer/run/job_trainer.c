@@ -14,7 +14,7 @@ struct job_trainer {
 static float *moment_of(const struct train *t, const struct fragment *f)
 {
     float *moment = t->optim->state[f->state == FRAGMENT_FIRST ? OPTIM_FIRST : OPTIM_SECOND].shard;
-    ASSERT(moment); /* outer.first_every, second_every are refused where there is no moment */
+    ASSERT(moment); /* outer.moment1_every, moment2_every are refused where there is no moment */
     return moment;
 }
 

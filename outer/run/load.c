@@ -309,9 +309,9 @@ enum err load_tokenizer(const struct settings *s, const char *path, struct token
             path = places[i];
     enum err e = path ? tokenizer_open(t, path) : ERR_OK;
     arena_free(&a);
-    if (!e && *t && tokenizer_size(*t) > s->model_vocab)
-        e = err_set(ERR_MISMATCH, "%s has %d tokens, more than model.vocab = %lld",
-                    tokenizer_file(*t), tokenizer_size(*t), (long long)s->model_vocab);
+    if (!e && *t && tokenizer_size(*t) > s->model_vocab_size)
+        e = err_set(ERR_MISMATCH, "%s has %d tokens, more than model.vocab_size = %lld",
+                    tokenizer_file(*t), tokenizer_size(*t), (long long)s->model_vocab_size);
     return e;
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 #include "kernels/base/clock.h"
-#include "outer/config/amend.h"
+#include "outer/config/setting.h"
 #include "outer/identity/tls.h"
 
 enum { TIMEOUT_MS = 30000, AGAIN_MS = 20 };
@@ -81,7 +81,7 @@ static enum err act_call(const struct operate *o, const struct link_dial *d, uin
     *round = o->act == WIRE_ABORT && *round != UINT64_MAX ? *round : out->round;
     m.round = o->act != WIRE_SET ? *round : o->at_round < 0 ? UINT64_MAX : (uint64_t)o->at_round;
     if (o->act == WIRE_SET)
-        TRY(amend_text(m.setting, sizeof m.setting, o->key, o->value));
+        TRY(setting_record(m.setting, sizeof m.setting, o->key, o->value));
     m.version = out->round + 1;
     m.to = (uint64_t)o->to;
     snprintf(m.site, sizeof m.site, "%s", o->site ? o->site : "");

@@ -222,7 +222,7 @@ static double states_kept(const struct preflight *p)
     const struct settings *s = p->j.s;
     int64_t span = s->train_checkpoint_every * (s->train_checkpoint_keep + 1);
     return p->o.serve ? (double)p->j.run->o.serve_keep_states
-                      : (double)(span / p->j.run->o.outer_every + 2);
+                      : (double)(span / p->j.run->o.outer_sync_every + 2);
 }
 
 static void need_of(struct preflight *p, struct disk_need *n)

@@ -160,7 +160,7 @@ static void check_rate(struct preflight *p, const struct link_dial *d)
     }
     double mbit = bytes_per_s * 8e-6, contribution_s = (double)p->round_up / bytes_per_s;
     double planned = m->plan_up_mbit, limit = o->site_rate_up;
-    double period_s = m->times.plan_step_s * (double)o->outer_every;
+    double period_s = m->times.plan_step_s * (double)o->outer_sync_every;
     bool slow =
         planned > 0 && mbit<0.7 * planned, long_round = period_s> 0 && contribution_s > period_s;
     char plan[160] = "; plan.up_mbit is not set, `atoll probe` measures both directions";
@@ -173,7 +173,7 @@ static void check_rate(struct preflight *p, const struct link_dial *d)
         slow ? ": the line is slower than the plan: measure it with atoll probe, and plan "
                "again"
              : "",
-        long_round ? ": longer than the steps between two rounds: raise outer.every" : "");
+        long_round ? ": longer than the steps between two rounds: raise outer.sync_every" : "");
     path_text(&chosen, text, sizeof text);
     preflight_say(p, PREFLIGHT_OK, "streams", "up: %s", text);
 }

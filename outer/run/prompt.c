@@ -40,9 +40,9 @@ enum err prompt_read(const struct prompt *w, const struct settings *s, struct ar
     while (*text) {
         char *end = (char *)(uintptr_t)text + 1;
         long id = bytes ? (long)(unsigned char)*text : strtol(text, &end, 10);
-        if (id < 0 || id >= s->model_vocab || end == text)
-            return err_set(ERR_CONFIG, "prompt: \"%.20s\" is no id below model.vocab = %lld", text,
-                           (long long)s->model_vocab);
+        if (id < 0 || id >= s->model_vocab_size || end == text)
+            return err_set(ERR_CONFIG, "prompt: \"%.20s\" is no id below model.vocab_size = %lld",
+                           text, (long long)s->model_vocab_size);
         (*ids)[(*count)++] = (int32_t)id;
         text = bytes ? end : end + strspn(end, ", ");
     }
@@ -73,9 +73,10 @@ enum err prompt_types(const char *text, const struct settings *s, size_t count, 
     for (size_t i = 0; i < count; i++) {
         char *end;
         long type = strtol(text, &end, 10);
-        if (end == text || type < 0 || type >= s->model_types)
-            return err_set(ERR_CONFIG, "--types: \"%.20s\" is no type below model.types = %lld",
-                           text, (long long)s->model_types);
+        if (end == text || type < 0 || type >= s->model_token_types)
+            return err_set(ERR_CONFIG,
+                           "--types: \"%.20s\" is no type below model.token_types = %lld", text,
+                           (long long)s->model_token_types);
         (*types)[i] = (int32_t)type;
         text = end + strspn(end, ", ");
     }

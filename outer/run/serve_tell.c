@@ -5,7 +5,7 @@
 #include <string.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
-#include "outer/config/amend.h"
+#include "outer/config/setting.h"
 #include "outer/record/version.h"
 #include "outer/record/health.h"
 
@@ -105,13 +105,13 @@ static void amendments_say(struct serve_tell *t, const struct manifest *m)
 {
     struct jsonl *r = &t->record;
     uint64_t committed;
-    char hex[65], shown[AMEND_SHOWN_MAX];
+    char hex[65], shown[SETTING_SHOWN_MAX];
     for (uint32_t i = t->amendments; i < m->amendments.count; i++) {
         t->amendments = i + 1;
         digest_hex(&m->amendments.list[i].by, hex);
         jsonl_begin(r, "amendment");
         jsonl_int(r, "number", i + 1);
-        jsonl_text(r, "setting", amend_shown(&m->amendments.list[i], shown));
+        jsonl_text(r, "setting", setting_shown(m->amendments.list[i].text, shown));
         jsonl_int(r, "from_round", (int64_t)m->amendments.list[i].round);
         jsonl_text(r, "by", hex);
         jsonl_int(r, "rounds", (int64_t)rounds_of(t, &committed));

@@ -266,7 +266,7 @@ static enum err simulate_all(struct sim *c, struct simulate_result *r)
                                        .sites = c->site,
                                        .site_count = c->count,
                                        .strict = c->p->o.outer_mode == OUTER_MODE_STRICT,
-                                       .grace = c->p->o.outer_grace,
+                                       .grace = c->p->o.outer_grace_fraction,
                                        .before_update = c->p->o.outer_before_update,
                                        .straggler_timeout_s = c->p->o.outer_straggler_timeout_s,
                                        .outer = c->task.outer,

@@ -21,7 +21,7 @@ static enum err task_open(struct tasks *x, const struct settings *s, const struc
     bool bytes = s->data_tokenizer == DATA_TOKENIZER_BYTES;
     struct choices_options options = {.questions = (size_t)o->eval_questions,
                                       .shots = (size_t)o->eval_shots,
-                                      .vocab = s->model_vocab,
+                                      .vocab = s->model_vocab_size,
                                       .tokenizer = x->tokenizer,
                                       .ids = !bytes && !x->tokenizer};
     ASSERT(keys_named_file(item, name, &options.path)); /* keys_outer_check */
@@ -41,7 +41,7 @@ enum err tasks_open(struct tasks *x, const struct settings *s, const struct oute
                     struct arena *perm)
 {
     *x = (struct tasks){.count = 0};
-    if ((o->eval_tasks.count || o->eval_probes.count) && s->data_tokenizer != DATA_TOKENIZER_BYTES)
+    if ((o->eval_tasks.count || o->eval_prompts.count) && s->data_tokenizer != DATA_TOKENIZER_BYTES)
         TRY(load_tokenizer(s, NULL, &x->tokenizer));
     for (size_t i = 0; i < o->eval_tasks.count; i++)
         TRY(task_open(x, s, o, o->eval_tasks.items[i], perm));

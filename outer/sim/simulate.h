@@ -33,7 +33,7 @@ struct simulate_options {
     const struct simulate_site *sites;
     unsigned site_count;
     bool strict;
-    double grace;       /* quorum with overlap: outer.grace */
+    double grace;       /* quorum with overlap: outer.grace_fraction */
     bool before_update; /* with overlap: a round is applied before its step's update */
     double straggler_timeout_s, aggregator_bps; /* as in struct plan_task, of each aggregator */
     struct exchange_cost outer;                 /* the aggregators' part of it */

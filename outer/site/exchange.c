@@ -75,11 +75,12 @@ static enum err clock_check(const struct exchange_options *o)
 {
     if (!o->rules.every_ms || clock_mono_there())
         return ERR_OK;
-    return err_set(ERR_UNSUPPORTED,
-                   "outer.every_s = %g needs a clock that is never set back (CLOCK_MONOTONIC), and "
-                   "this system has none; the nearest is outer.every_s = 0 at all sites: rounds "
-                   "of outer.every steps",
-                   1e-3 * (double)o->rules.every_ms);
+    return err_set(
+        ERR_UNSUPPORTED,
+        "outer.sync_interval_s = %g needs a clock that is never set back (CLOCK_MONOTONIC), and "
+        "this system has none; the nearest is outer.sync_interval_s = 0 at all sites: rounds "
+        "of outer.sync_every steps",
+        1e-3 * (double)o->rules.every_ms);
 }
 
 enum err exchange_open(struct exchange *s, const struct exchange_options *o,
@@ -671,11 +672,12 @@ static enum err start_site(struct exchange *s, int64_t at)
         return site_ended(s->o.site) ? ERR_OK : site_start(s->o.site, NULL);
     }
     if (at > 0)
-        return err_set(ERR_CONFIG,
-                       "%s has step %lld of a run without rounds, and the rounds would begin again "
-                       "at step 0; use the run.dir that belongs to it, or a new one, with run.from "
-                       "to start from its parameters",
-                       s->t.checkpoints, (long long)at);
+        return err_set(
+            ERR_CONFIG,
+            "%s has step %lld of a run without rounds, and the rounds would begin again "
+            "at step 0; use the run.dir that belongs to it, or a new one, with run.init_from "
+            "to start from its parameters",
+            s->t.checkpoints, (long long)at);
     struct arena scratch = arena_make(0);
     float *initial = arena_array(&scratch, s->t.elements, sizeof *initial);
     enum err e = initial ? s->t.initial(s->t.self, initial) : ERR_MEMORY;

@@ -74,8 +74,8 @@ struct exchange_rules { /* what the configuration says of it */
     bool strict; /* replay every step that a restart lost; else continue where the others are */
     int64_t max_local_steps_offline; /* quorum mode: steps to train on while the aggregator is
                                         unreachable */
-    uint64_t every_ms;               /* outer.every_s; 0: rounds end by their steps alone */
-    double share;                    /* site.share */
+    uint64_t every_ms;               /* outer.sync_interval_s; 0: rounds end by their steps alone */
+    double share;                    /* site.batch_scale */
     enum weights_kind weights;       /* outer.weights */
     double mix;         /* keys_mix: share of the local parameters when a commit is applied */
     bool before_update; /* with overlap: applied before its step's update, not after it */
@@ -104,7 +104,7 @@ struct exchange {
     float *gathered;     /* device, the same: local parameters; NULL without a one-round delay */
     float *host; /* host, largest fragment: between fragment and the replica; NULL where it works
                     in the memory of the device, and on other ranks */
-    struct dev_range *drawn; /* outer.draw: the values of a round; else NULL */
+    struct dev_range *drawn; /* outer.sync_fraction: the values of a round; else NULL */
     struct arena arena;
     /* The same on every rank: */
     uint32_t schedule_version; /* of o.schedule */

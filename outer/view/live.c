@@ -143,7 +143,7 @@ static void labels_write(FILE *out, const char *name, const struct report_run *r
 {
     fprintf(out, "%s{run=\"", name);
     label_write(out, r->start.run);
-    fputs("\",replica=\"", out);
+    fputs("\",site=\"", out);
     label_write(out, live_name(r));
     fputs("\"", out);
 }

@@ -17,7 +17,7 @@ enum live_who { LIVE_SITE = 1, LIVE_AGGREGATOR = 2, LIVE_BOTH = 3 };
       "Steps of the whole run: `train.steps`.")                                                    \
     X(atoll_training, gauge, LIVE_SITE, !*n->state,                                                \
       "1: the site trains; 0: it waits, starts, has stopped or is done.")                          \
-    X(atoll_waited_for, gauge, LIVE_SITE, n->waited, "1: the other sites wait for this one.")      \
+    X(atoll_blocking_others, gauge, LIVE_SITE, n->waited, "1: the other sites wait for this one.") \
     X(atoll_state_seconds, gauge, LIVE_SITE, *n->state ? now - n->state_t : 0,                     \
       "How long the site has not trained; 0: it trains.")                                          \
     X(atoll_last_record_timestamp_seconds, gauge, LIVE_BOTH, r->role == REPORT_SEEN ? NAN : n->t,  \
@@ -39,7 +39,7 @@ enum live_who { LIVE_SITE = 1, LIVE_AGGREGATOR = 2, LIVE_BOTH = 3 };
     X(atoll_payload_down_bytes_total, counter, LIVE_SITE, n->down, "Payload of aggregates.")       \
     X(atoll_next_sync_seconds, gauge, LIVE_SITE, live_sync_s(r, now),                              \
       "Until the next exchange, by the time of the last step or round.")                           \
-    X(atoll_remaining_seconds, gauge, LIVE_SITE, live_eta_s(r),                                    \
+    X(atoll_eta_seconds, gauge, LIVE_SITE, live_eta_s(r),                                          \
       "Until the last step, by the median pace.")                                                  \
     X(atoll_round_wait_seconds, gauge, LIVE_AGGREGATOR, live_round(r, LIVE_WAITED) / 1e3,          \
       "From the first contribution to the commit, last round.")                                    \
@@ -73,9 +73,9 @@ enum live_who { LIVE_SITE = 1, LIVE_AGGREGATOR = 2, LIVE_BOTH = 3 };
       "16 s.")                                                                                     \
     X(atoll_privacy_epsilon, gauge, LIVE_SITE, n->budget.epsilon,                                  \
       "Epsilon of all steps of the run together, those ahead included.")                           \
-    X(atoll_privacy_epsilon_cap, gauge, LIVE_SITE, n->budget.cap, "`privacy.cap`.")                \
+    X(atoll_privacy_epsilon_cap, gauge, LIVE_SITE, n->budget.cap, "`privacy.epsilon_max`.")        \
     X(atoll_privacy_steps_left, gauge, LIVE_SITE, live_private_steps(r),                           \
-      "Steps ahead that `privacy.cap` allows.")
+      "Steps ahead that `privacy.epsilon_max` allows.")
 
 const struct report_run *live_aggregator(const struct report_follow *f); /* the first; or NULL */
 const char *live_name(const struct report_run *r); /* a site's, without the word before it */

@@ -51,11 +51,11 @@ def configure(atoll, folder, o):
         run("cert", "issue", "--role", "site", "--name", name, "--dir", "tls")
     (folder / "run.yaml").write_text(f"""
 run: {{name: archive, seed: 7}}
-model: {{layers: {o.layers}, heads: 4, width: {o.width}, context: 64}}
+model: {{layers: {o.layers}, heads: 4, d_model: {o.width}, max_seq_len: 64}}
 data: {{tokenizer: bytes}}
-train: {{steps: {o.rounds * o.every}, batch_tokens: 128, sequence: 64, lr: 0.001, warmup: {o.every}, checkpoint_every: 1000000}}
+train: {{steps: {o.rounds * o.every}, batch_tokens: 128, seq_len: 64, lr: 0.001, warmup_steps: {o.every}, checkpoint_every: 1000000}}
 device: {{threads: 1}}
-outer: {{sites: [a, b], every: {o.every}, codec: {CODEC}, overlap_steps: {o.tau}}}
+outer: {{sites: [a, b], sync_every: {o.every}, codec: {CODEC}, overlap_steps: {o.tau}}}
 site: {{aggregator: "127.0.0.1:{PORT}", aggregator_name: localhost}}
 tls: {{dir: tls}}
 serve: {{listen: "127.0.0.1:{PORT}", dir: aggregator}}

@@ -60,22 +60,22 @@ static enum err configure(struct run *r, const char *kind, const char *optimizer
     const struct size *z = r->size;
     char *optimizer_word = arena_string(&r->a, optimizer, strlen(optimizer));
     char *kind_word = arena_string(&r->a, kind, strlen(kind));
-    char *words[] = {"--model.vocab",      number(&r->a, z->vocab),
-                     "--model.layers",     number(&r->a, z->layers),
-                     "--model.heads",      number(&r->a, z->heads),
-                     "--model.width",      number(&r->a, z->width),
-                     "--model.mlp",        number(&r->a, z->mlp),
-                     "--model.context",    number(&r->a, z->sequence),
-                     "--train.sequence",   number(&r->a, z->sequence),
-                     "--model.kv_heads",   number(&r->a, z->kv_heads),
-                     "--model.norm",       z->kv_heads ? "rms" : "layer",
-                     "--model.positions",  z->kv_heads ? "rope" : "learned",
-                     "--model.activation", z->kv_heads ? "swiglu" : "gelu",
-                     "--model.bias",       z->kv_heads ? "false" : "true",
-                     "--data.tokenizer",   "external",
-                     "--train.warmup",     "0",
-                     "--train.optimizer",  optimizer_word,
-                     "--device.kind",      kind_word};
+    char *words[] = {"--model.vocab_size",   number(&r->a, z->vocab),
+                     "--model.layers",       number(&r->a, z->layers),
+                     "--model.heads",        number(&r->a, z->heads),
+                     "--model.d_model",      number(&r->a, z->width),
+                     "--model.d_ff",         number(&r->a, z->mlp),
+                     "--model.max_seq_len",  number(&r->a, z->sequence),
+                     "--train.seq_len",      number(&r->a, z->sequence),
+                     "--model.kv_heads",     number(&r->a, z->kv_heads),
+                     "--model.norm",         z->kv_heads ? "rms" : "layer",
+                     "--model.positions",    z->kv_heads ? "rope" : "learned",
+                     "--model.activation",   z->kv_heads ? "swiglu" : "gelu",
+                     "--model.bias",         z->kv_heads ? "false" : "true",
+                     "--data.tokenizer",     "external",
+                     "--train.warmup_steps", "0",
+                     "--train.optimizer",    optimizer_word,
+                     "--device.kind",        kind_word};
     struct config_table t = keys_inner(&r->s);
     return config_load(&t, 1, NULL, sizeof words / sizeof *words, words, &r->a);
 }

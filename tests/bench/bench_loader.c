@@ -70,10 +70,11 @@ static enum err write_text(const struct bench *x)
 
 static enum err open_model(struct bench *x)
 {
-    char *words[] = {"--model.vocab=8192",       "--data.tokenizer=external", "--model.context=128",
-                     "--model.layers=6",         "--model.width=320",         "--model.heads=5",
-                     "--model.causal=false",     "--data.objective=mlm",      "--device.dtype=f32",
-                     "--train.batch_tokens=4096"};
+    char *words[] = {"--model.vocab_size=8192", "--data.tokenizer=external",
+                     "--model.max_seq_len=128", "--model.layers=6",
+                     "--model.d_model=320",     "--model.heads=5",
+                     "--model.causal=false",    "--data.objective=mlm",
+                     "--device.dtype=f32",      "--train.batch_tokens=4096"};
     struct config_table t = keys_inner(&x->s);
     struct dev_options o = {.kind = "cpu", .model_type = "f32", .threads = 1};
     TRY(config_load(&t, 1, NULL, sizeof words / sizeof *words, words, &x->a));

@@ -29,10 +29,11 @@ struct work {
 
 static enum err configure(struct work *k, const char *optimizer)
 {
-    const char *const words[] = {
-        "--model.layers", "12",    "--model.width",     "768",     "--model.heads",    "12",
-        "--model.vocab",  "16384", "--model.context",   "1024",    "--data.tokenizer", "external",
-        "--train.warmup", "0",     "--train.optimizer", optimizer, "--train.clip",     "0"};
+    const char *const words[] = {"--model.layers",        "12",   "--model.d_model",    "768",
+                                 "--model.heads",         "12",   "--model.vocab_size", "16384",
+                                 "--model.max_seq_len",   "1024", "--data.tokenizer",   "external",
+                                 "--train.warmup_steps",  "0",    "--train.optimizer",  optimizer,
+                                 "--train.max_grad_norm", "0"};
     enum { COUNT = sizeof words / sizeof *words };
     char *argv[COUNT];
     struct config_table keys = keys_inner(&k->s);

@@ -65,22 +65,22 @@ static enum err configure(struct run *r)
     const struct size *z = r->size;
     char *length = arena_printf(&r->a, "%d", r->sequence);
     char *slots = arena_printf(&r->a, "%d", z->slots);
-    char *words[] = {"--model.vocab",        word(z->vocab),
+    char *words[] = {"--model.vocab_size",   word(z->vocab),
                      "--data.tokenizer",     "external",
-                     "--model.context",      length,
-                     "--train.sequence",     length,
+                     "--model.max_seq_len",  length,
+                     "--train.seq_len",      length,
                      "--train.batch_tokens", slots,
                      "--train.optimizer",    "adamw",
-                     "--train.warmup",       "0",
+                     "--train.warmup_steps", "0",
                      "--model.layers",       word(z->layers),
-                     "--model.width",        word(z->width),
+                     "--model.d_model",      word(z->width),
                      "--model.heads",        word(z->heads),
                      "--model.causal",       "false",
                      "--data.objective",     "mlm",
                      "--model.head",         "mlm",
                      "--model.norm_place",   "post",
                      "--model.embed_norm",   "true",
-                     "--model.types",        "2",
+                     "--model.token_types",  "2",
                      "--model.activation",   "gelu_erf"};
     enum { OF_ENCODERS = 14 };
     int count = (int)(sizeof words / sizeof *words) - (z->encoder ? 0 : OF_ENCODERS);
@@ -137,7 +137,7 @@ static enum err open_run(struct run *r, int argc, char **argv)
 
 static int32_t random_id(const struct run *r, size_t i)
 {
-    return (int32_t)rng_below((uint64_t)r->step, RNG_TEST, i, (uint64_t)r->s.model_vocab);
+    return (int32_t)rng_below((uint64_t)r->step, RNG_TEST, i, (uint64_t)r->s.model_vocab_size);
 }
 
 static void next_batch(struct run *r)

@@ -146,9 +146,9 @@ def ours(model, a, folder):
     model.save_pretrained(f"{folder}/hf")
     run([a.atoll, "import", "--model", f"{folder}/hf", "--write-config", f"{folder}/run.yaml"])
     keys = {"run.dir": f"{folder}/run", "run.seed": SEED, "data.tokenizer": "external", "data.objective": "mlm",
-            "data.train": f"{a.folder}/train-0-*.bin", "data.mask_rate": RATE, "data.short": SHORT, "train.steps": a.steps,
-            "train.batch_tokens": SEQUENCE * SEQUENCES, "train.sequence": SEQUENCE, "train.optimizer": "adamw",
-            "train.lr": a.lr, "train.warmup": 20, "train.beta1": BETAS[0], "train.beta2": BETAS[1], "train.eps": EPS,
+            "data.train": f"{a.folder}/train-0-*.bin", "data.mlm_probability": RATE, "data.short_seq_prob": SHORT, "train.steps": a.steps,
+            "train.batch_tokens": SEQUENCE * SEQUENCES, "train.seq_len": SEQUENCE, "train.optimizer": "adamw",
+            "train.lr": a.lr, "train.warmup_steps": 20, "train.beta1": BETAS[0], "train.beta2": BETAS[1], "train.eps": EPS,
             "train.weight_decay": DECAY, "train.checkpoint_every": 0, "device.kind": "cpu", "device.dtype": "f32"}
     words = ["--config", f"{folder}/run.yaml", *(w for key, value in keys.items() for w in (f"--{key}", str(value)))]
     run([a.atoll, "import", *words, "--model", f"{folder}/hf"])

@@ -169,13 +169,13 @@ def theirs(model, a, micro, dtype):
 
 def ours(model, a, micro, folder):
     z, sequences, _ = SIZES[a.size]
-    keys = {"run.dir": f"{folder}/run", "run.seed": SEED, "model.vocab": a.vocab, "model.layers": z.layers,
-            "model.heads": z.heads, "model.width": z.width, "model.mlp": z.mlp, "model.context": z.sequence,
+    keys = {"run.dir": f"{folder}/run", "run.seed": SEED, "model.vocab_size": a.vocab, "model.layers": z.layers,
+            "model.heads": z.heads, "model.d_model": z.width, "model.d_ff": z.mlp, "model.max_seq_len": z.sequence,
             "data.tokenizer": "external", "data.train": a.shard, "train.steps": a.steps,
             "train.batch_tokens": z.sequence * sequences, "train.micro_batch_tokens": z.sequence * micro,
-            "train.sequence": z.sequence, "train.optimizer": "adamw", "train.lr": LR, "train.lr_end": LR_END,
-            "train.warmup": WARMUP, "train.beta1": BETAS[0], "train.beta2": BETAS[1], "train.eps": EPS,
-            "train.weight_decay": DECAY, "train.clip": CLIP, "train.checkpoint_every": 0, "device.kind": a.device,
+            "train.seq_len": z.sequence, "train.optimizer": "adamw", "train.lr": LR, "train.min_lr_ratio": LR_END,
+            "train.warmup_steps": WARMUP, "train.beta1": BETAS[0], "train.beta2": BETAS[1], "train.eps": EPS,
+            "train.weight_decay": DECAY, "train.max_grad_norm": CLIP, "train.checkpoint_every": 0, "device.kind": a.device,
             "device.dtype": a.dtype}
     if z.kv_heads:
         keys |= {"model.kv_heads": z.kv_heads, "model.norm": "rms", "model.positions": "rope", "model.rope_theta": z.theta,

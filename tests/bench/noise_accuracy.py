@@ -35,7 +35,7 @@ def accuracy(kind, epsilon, seed):
                 "--privacy.epsilon", str(epsilon), *KINDS[kind]]
     if kind == "banded":
         settings += ["--privacy.bands", str(options.bands)]
-    atoll("train", *settings, "--site.name", "a", "--data.train", "labels/train-0-*.bin", "--run.from", "masked/a", "--log.progress", "none")
+    atoll("train", *settings, "--site.name", "a", "--data.train", "labels/train-0-*.bin", "--run.init_from", "masked/a", "--log.progress", "none")
     told = atoll("eval", "--config", "alone.yaml", "--run.dir", name, "--format", "json")
     return json.loads(told[told.index("{"):told.rindex("}") + 1])["accuracy"]
 

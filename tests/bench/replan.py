@@ -5,7 +5,7 @@
     tests/bench/replan.py --atoll build/bin/atoll --text gcide.txt --dir /tmp/replan [--wan 4g_hospital] [--csv tests/bench/results.csv]
 
 Real processes as in utilisation.py: `atoll serve` and two `atoll train` at the places of the emulated network. A short run says
-what a step and an exchange take; then outer.every is what leaves training --share of the time, and all rates halve after --before
+what a step and an exchange take; then outer.sync_every is what leaves training --share of the time, and all rates halve after --before
 rounds. The same run is made again over loopback, with the amendments that were recorded given before the first step and without
 outer.replan: its SHA-256s must be the same. Minutes; both sites and the network share this machine's cores.
 """
@@ -54,10 +54,10 @@ def prepare(a, root):
 
 
 def settings(a, root, every, steps, replan):
-    return ["--run.name", "replan", "--model.layers", a.layers, "--model.width", a.width, "--model.heads", 4, "--model.context", 128,
-            "--data.eval", f"{root}/data/eval-*.bin", "--train.steps", steps, "--train.batch_tokens", a.batch, "--train.sequence", 128,
+    return ["--run.name", "replan", "--model.layers", a.layers, "--model.d_model", a.width, "--model.heads", 4, "--model.max_seq_len", 128,
+            "--data.eval", f"{root}/data/eval-*.bin", "--train.steps", steps, "--train.batch_tokens", a.batch, "--train.seq_len", 128,
             "--train.eval_tokens", 128, "--train.checkpoint_every", 1000000, "--device.dtype", "f32", "--device.threads", 1,
-            "--outer.sites", "a,b", "--outer.every", every, "--outer.fragments", a.fragments, "--outer.codec", "int8",
+            "--outer.sites", "a,b", "--outer.sync_every", every, "--outer.fragments", a.fragments, "--outer.codec", "int8",
             "--outer.overlap_steps", a.overlap, "--outer.replan", "true" if replan else "false", "--tls.dir", root / "tls",
             "--log.progress", "none"]
 
@@ -152,7 +152,7 @@ def main():
     every = math.ceil(waits_s / step_s * a.share / (1 - a.share) / a.fragments) * a.fragments
     round_s = every * step_s + waits_s
     steps = every * (math.ceil(a.before) + 2 + 3 * a.after)
-    print(f"a step {step_s:.4f} s, waiting {waits_s:.3f} s a round: outer.every {every}, {steps} steps", flush=True)
+    print(f"a step {step_s:.4f} s, waiting {waits_s:.3f} s a round: outer.sync_every {every}, {steps} steps", flush=True)
     out = root / "run"
     over(a, root, out, halving(a, root, a.before * round_s), settings(a, root, every, steps, True))
     amendments = rows_of(out / "aggregator" / "metrics.jsonl", "amendment")

@@ -30,7 +30,7 @@ def configure(tests, scratch, codec):
 
 def run(scratch, secure, topology):
     subprocess.run("rm -rf a b c aggregator", shell=True, cwd=scratch, check=True)
-    settings = (f"--model.width {options.width} --model.heads 4 --outer.weights equal --outer.full_precision fixed "
+    settings = (f"--model.d_model {options.width} --model.heads 4 --outer.weights equal --outer.full_precision fixed "
                 f"--privacy.secure {'sum' if secure else 'off'}")
     body = f"""case {{site}} in
         aggregator) exec {options.atoll} serve --config run.yaml --serve.listen {{address}}:7443 {settings} ;;

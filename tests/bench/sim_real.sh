@@ -12,7 +12,7 @@ overlap=${5:-0}
 . "$(dirname "$0")/../e2e/lib.sh"
 
 steps=60 every=12 configure a,b
-settings="--model.width 160 --model.heads 4 --outer.codec $codec --outer.overlap_steps $overlap --site.rate_up $mbit --site.rate_down $mbit"
+settings="--model.d_model 160 --model.heads 4 --outer.codec $codec --outer.overlap_steps $overlap --site.rate_up $mbit --site.rate_down $mbit"
 "$atoll" probe --config run.yaml --listen >listen.out 2>&1 &
 probe_pid=$!
 processes="$processes $probe_pid"

@@ -19,9 +19,9 @@ def main():
     settings = {key[2:]: value for key, value in zip(words[::2], words[1::2]) if key not in ("--log.progress", "--data.train")}
     files = sorted(glob.glob(dict(zip(words[::2], words[1::2]))["--data.train"]))
     tokens = torch.from_numpy(numpy.concatenate([numpy.fromfile(f, dtype=numpy.uint16, offset=1024) for f in files]).astype(numpy.int64))
-    sequence, batch = int(settings["train.sequence"]), int(settings["train.batch_tokens"])
+    sequence, batch = int(settings["train.seq_len"]), int(settings["train.batch_tokens"])
     torch.set_num_threads(1)
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=int(settings["model.context"]), n_embd=int(settings["model.width"]),
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=int(settings["model.max_seq_len"]), n_embd=int(settings["model.d_model"]),
                                        n_layer=int(settings["model.layers"]), n_head=int(settings["model.heads"])))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     # At the aggregator's port from the first moment on, as `atoll train` is.

@@ -110,11 +110,11 @@ def figures(rounds):
 
 def shared_settings(a, root, mode):
     parts, tau = MODES[mode]
-    return ["--run.name", "utilisation", "--model.layers", a.layers, "--model.width", a.width, "--model.heads", 6,
-            "--model.context", 128, "--data.eval", f"{root}/data/eval-*.bin", "--train.steps", a.every * a.rounds,
-            "--train.batch_tokens", a.batch, "--train.sequence", 128, "--train.eval_tokens", 128,
+    return ["--run.name", "utilisation", "--model.layers", a.layers, "--model.d_model", a.width, "--model.heads", 6,
+            "--model.max_seq_len", 128, "--data.eval", f"{root}/data/eval-*.bin", "--train.steps", a.every * a.rounds,
+            "--train.batch_tokens", a.batch, "--train.seq_len", 128, "--train.eval_tokens", 128,
             "--train.checkpoint_every", 1000000, "--device.dtype", "bf16", "--device.threads", 1, "--outer.sites", "a,b",
-            "--outer.every", a.every, "--outer.fragments", parts, "--outer.codec", a.codec,
+            "--outer.sync_every", a.every, "--outer.fragments", parts, "--outer.codec", a.codec,
             "--outer.overlap_steps", a.every if tau is None else tau, "--tls.dir", root / "tls", "--log.progress", "none"]
 
 

@@ -14,7 +14,7 @@ import argparse, csv, datetime, json, os, platform, shutil, statistics, subproce
 
 ROUND = """steps=16 every=2 straggler_s=60 checkpoint_every=1000
 . "$(dirname "$0")/lib.sh"
-settings="--model.layers 6 --model.width 256 --model.heads 4 --model.context 64 --train.sequence 32"
+settings="--model.layers 6 --model.d_model 256 --model.heads 4 --model.max_seq_len 64 --train.seq_len 32"
 configure a,b
 undisturbed
 """

@@ -39,7 +39,7 @@ sys.path.insert(0, str(REPOSITORY / "tests"))
 import records  # noqa: E402
 
 COLUMNS = "date,machine,commit,bench,case,value,unit,baseline,ratio,flags".split(",")
-MODEL = ["--model.layers", "4", "--model.heads", "4", "--model.width", "128", "--model.context", "64", "--train.sequence", "64",
+MODEL = ["--model.layers", "4", "--model.heads", "4", "--model.d_model", "128", "--model.max_seq_len", "64", "--train.seq_len", "64",
          "--train.batch_tokens", "768", "--train.optimizer", "adamw", "--train.lr", "0.001", "--device.threads", "1"]
 
 

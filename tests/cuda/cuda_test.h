@@ -14,7 +14,7 @@ enum err cuda_test_open(struct dev **d, const char *model_type) MUST;
 /* With `attention` of dev_options; the other opens with "own". */
 enum err cuda_test_open_attention(struct dev **d, const char *model_type,
                                   const char *attention) MUST;
-/* With device.products = fp8_hybrid. */
+/* With device.matmul_precision = fp8_hybrid. */
 enum err cuda_test_open_fp8(struct dev **d, const char *model_type) MUST;
 
 /* True: there is no such device, and the reason was printed. The test ends with CUDA_TEST_SKIP. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: training with fp8 products on a GPU is other arithmetic than its
  * emulation on the CPU, or the library refuses a shape. Linear layers, classifier and logits of the
- * device with device.products = fp8_hybrid against the CPU's emulation, whose operands are the same
- * numbers, so that only the order of the sums differs. Shapes of multiples of 16, and of none. */
+ * device with device.matmul_precision = fp8_hybrid against the CPU's emulation, whose operands are
+ * the same numbers, so that only the order of the sums differs. Shapes of multiples of 16, and of
+ * none. */
 #include "tests/kernels/check.h"
 #include "tests/cuda/cuda_test.h"
 #include <math.h>

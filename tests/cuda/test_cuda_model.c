@@ -57,7 +57,7 @@ static void agree(const char *const *words, const char *type, double loss_bound,
     struct dev *gpu, *cpu = setup_device("f32", 1);
     assert_int_equal(table_make(&t, s, &arena), ERR_OK);
     assert_int_equal(cuda_test_open(&gpu, type), ERR_OK);
-    setup_batch(&b, &arena, lengths, s->model_vocab, 3);
+    setup_batch(&b, &arena, lengths, s->model_vocab_size, 3);
     struct result want = run(cpu, s, &t, &b), got = run(gpu, s, &t, &b),
                   again = run(gpu, s, &t, &b);
     if (!(fabs(got.loss - want.loss) <= loss_bound * want.loss))
@@ -72,8 +72,8 @@ static void agree(const char *const *words, const char *type, double loss_bound,
 }
 
 #define SMALL                                                                                      \
-    "--model.vocab", "37", "--model.layers", "2", "--model.heads", "2", "--model.width", "32",     \
-        "--model.context", "16", "--data.tokenizer", "external"
+    "--model.vocab_size", "37", "--model.layers", "2", "--model.heads", "2", "--model.d_model",    \
+        "32", "--model.max_seq_len", "16", "--data.tokenizer", "external"
 
 static void gpt2_in_f32(void **state)
 {
@@ -97,7 +97,7 @@ static void rms_erf_full_in_bf16(void **state)
 
 #define LLAMA                                                                                      \
     SMALL, "--model.norm", "rms", "--model.positions", "rope", "--model.activation", "swiglu",     \
-        "--model.bias", "false", "--model.tied", "false", "--model.heads", "4",                    \
+        "--model.bias", "false", "--model.tie_embeddings", "false", "--model.heads", "4",          \
         "--model.kv_heads", "2"
 
 static void llama_in_f32(void **state)

@@ -25,10 +25,11 @@ static int reset(void **state)
 
 /* Two micro-batches to a step. */
 #define TINY                                                                                       \
-    "--model.vocab", "23", "--data.tokenizer", "external", "--model.layers", "1", "--model.heads", \
-        "1", "--model.width", "16", "--model.context", "8", "--train.sequence", "8",               \
-        "--train.batch_tokens", "32", "--train.micro_batch_tokens", "16", "--train.warmup", "0",   \
-        "--train.decay", "none", "--train.checkpoint_every", "0", "--device.kind", "cuda"
+    "--model.vocab_size", "23", "--data.tokenizer", "external", "--model.layers", "1",             \
+        "--model.heads", "1", "--model.d_model", "16", "--model.max_seq_len", "8",                 \
+        "--train.seq_len", "8", "--train.batch_tokens", "32", "--train.micro_batch_tokens", "16",  \
+        "--train.warmup_steps", "0", "--train.lr_schedule", "none", "--train.checkpoint_every",    \
+        "0", "--device.kind", "cuda"
 
 struct seen {
     int steps;
@@ -103,7 +104,7 @@ static void begin(struct run *r, const char *type, const char *const *words)
     const char **items = arena_array(&arena, 1, sizeof *items);
     items[0] = arena_printf(&arena, "%s/text.bin", scratch_root);
     r->s->data_train = (struct config_list){items, 1};
-    if (r->s->device_products == DEVICE_PRODUCTS_FP8_HYBRID)
+    if (r->s->device_matmul_precision == DEVICE_MATMUL_FP8_HYBRID)
         assert_int_equal(cuda_test_open_fp8(&r->d, type), ERR_OK);
     else
         assert_int_equal(cuda_test_open(&r->d, type), ERR_OK);
@@ -249,9 +250,9 @@ static void promised_memory_is_what_is_taken(void **state)
     for (int fp8 = 0; fp8 < 2; fp8++) {
         struct run r;
         begin(&r, "bf16",
-              (const char *[]){TINY, "--device.kind", "cuda", "--device.products",
-                               fp8 ? "fp8_hybrid" : "model", "--train.steps", "1", "--model.vocab",
-                               "30000", NULL});
+              (const char *[]){TINY, "--device.kind", "cuda", "--device.matmul_precision",
+                               fp8 ? "fp8_hybrid" : "model", "--train.steps", "1",
+                               "--model.vocab_size", "30000", NULL});
         if (go(&r) != ERR_OK)
             fail_msg("%s", err_message());
         const struct train_memory *m = &r.t.memory;

@@ -10,7 +10,7 @@ part_of() { echo "$1" | tr a-c 0-2; }
 steps=60 every=4 checkpoint_every=8 history_rounds=4 fragments=1
 configure a,b,c
 "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
-settings="--privacy.secure sum --outer.weights equal --outer.full_precision fixed --run.archive on --privacy.unit sequence --privacy.noise 1"
+settings="--privacy.secure sum --outer.weights equal --outer.full_precision fixed --run.archive on --privacy.unit sequence --privacy.noise_multiplier 1"
 people() { echo "--privacy.ledger $PWD/people-$1"; }
 sites_go() { # each with the ledger of its people
     for s in a b c; do

@@ -10,7 +10,7 @@
 set_to() { # set_to KEY VALUE [ARGUMENTS]: must be taken
     operator set "$@" || fail "operator set $*"
 }
-set_all_later() { # behind the one of outer.every, from round $from on
+set_all_later() { # behind the one of outer.sync_every, from round $from on
     set_to outer.lr 0.4 --at-round $((from + 1))
     set_to train.lr 0.02 --at-round $((from + 1))
     set_to train.steps 110 --at-round $((from + 2))
@@ -54,21 +54,21 @@ refused "changes the shape" model.layers 6
 refused "roster add" outer.sites a,b,c
 refused "each process's own" log.level debug
 refused "unknown key outer.lrr; the nearest is outer.lr" outer.lrr 0.5
-refused "allowed is a whole number from 1" outer.every 0
-refused "too near" outer.every 12 --at-round 1
-refused "the run has" outer.every 12 --at-round 9999
+refused "allowed is a whole number from 1" outer.sync_every 0
+refused "too near" outer.sync_every 12 --at-round 1
+refused "the run has" outer.sync_every 12 --at-round 9999
 refused "before the border" train.steps 10
 refused "has 3 items and data.train 2" data.weights 1,1,1
-set_to outer.every 12
+set_to outer.sync_every 12
 from=$(sed -n 's/.* from round \([0-9]*\) on.*/\1/p' operator.out)
-set_to outer.every 12
-grep -q "amendment 1: outer.every=12 from round $from on" operator.out || fail "asked twice, it is another amendment"
+set_to outer.sync_every 12
+grep -q "amendment 1: outer.sync_every=12 from round $from on" operator.out || fail "asked twice, it is another amendment"
 serve_again 2
 set_all_later
 [ $overlap != 0 ] || refused "blocking exchange" outer.overlap_steps 5
 refused "each restart and each aggregator reads it" outer.mode quorum
 operator set --list || fail "operator set --list"
-for line in "number=1 from_round=$from state=pending .* outer.every=12" "number=2 .* outer.lr=0.4" "number=3 .* train.lr=0.02" \
+for line in "number=1 from_round=$from state=pending .* outer.sync_every=12" "number=2 .* outer.lr=0.4" "number=3 .* train.lr=0.02" \
     "number=4 .* train.steps=110" "number=5 .* outer.codec=f32" "number=6 .* data.weights=1,3"; do
     grep -q "^$line\$" operator.out || fail "the list does not say: $line"
 done
@@ -87,7 +87,7 @@ momenta=$(sed -n 's/.*"fragment":0,"round":\([0-9]*\),.*"outer_momentum":\([0-9.
 echo "$momenta" | awk '$1 < 4 { warm++; off = $2 - 0.5 - 0.1 * $1; wrong += off < -1e-6 || off > 1e-6 } { last = $2 }
     END { exit !(warm > 1 && !wrong && last == 0.25) }' || fail "the outer momentum of the rounds on record: $momenta"
 for s in a b; do
-    grep -q "ev=amendment number=1 setting=.*outer.every=12" $s.out || fail "site $s does not say that a setting was amended"
+    grep -q "ev=amendment number=1 setting=.*outer.sync_every=12" $s.out || fail "site $s does not say that a setting was amended"
 done
 cat a.out b.out | grep -q "ev=resync" && fail "a site had another state than the aggregator"
 "$atoll" status a b aggregator >status.out || fail "atoll status"
@@ -114,7 +114,7 @@ amended_from_start() {
     rm -rf a b aggregator ./*.out
     serve
     listening
-    set_to outer.every 12 --at-round "$from"
+    set_to outer.sync_every 12 --at-round "$from"
     set_all_later
 }
 

@@ -32,23 +32,23 @@ set -f # patterns are the program's to expand
 # --- keys and values -------------------------------------------------------------------------------------
 sed 's/^  seed: 7/  sede: 7/' run.yaml >typo.yaml
 expect 4 "typo.yaml:|run.sede|run.seed" "$atoll" train --config typo.yaml
-expect 4 "model.widht|model.width" $(alone) $data --model.widht 64
+expect 4 "model.widht|model.d_model" $(alone) $data --model.widht 64
 expect 4 "train.lr|-1" $(alone) $data --train.lr -1
 expect 4 "train.steps|many" $(alone) $data --train.steps many
-expect 4 "model.heads|model.width" $(alone) $data --model.heads 3
-expect 4 "outer.every|outer.fragments" $(alone) $data --outer.every 10 --outer.fragments 4
-expect 4 "model.heads|outer.every" $(alone) $data --model.heads 3 --outer.every 10 --outer.fragments 4
+expect 4 "model.heads|model.d_model" $(alone) $data --model.heads 3
+expect 4 "outer.sync_every|outer.fragments" $(alone) $data --outer.sync_every 10 --outer.fragments 4
+expect 4 "model.heads|outer.sync_every" $(alone) $data --model.heads 3 --outer.sync_every 10 --outer.fragments 4
 mkdir -p outer-state/frag
 : >empty.file
 expect 4 "outer.slices has 0 entries" "$atoll" eval --from outer-state --outer.partition slices
-expect 4 "outer.every|outer.fragments" "$atoll" eval --from outer-state --outer.fragments 9
-expect 4 "model.heads|outer.every" "$atoll" export --out x --model.heads 3 --outer.every 10 --outer.fragments 4
+expect 4 "outer.sync_every|outer.fragments" "$atoll" eval --from outer-state --outer.fragments 9
+expect 4 "model.heads|outer.sync_every" "$atoll" export --out x --model.heads 3 --outer.sync_every 10 --outer.fragments 4
 expect 4 "outer.slices" "$atoll" import --model x --outer.partition slices
-expect 4 "model.heads|outer.every|outer.sites is empty" "$atoll" serve --model.heads 3 --outer.every 10 --outer.fragments 4
-expect 4 "model.heads|outer.every|outer.sites is empty" "$atoll" plan --model.heads 3 --outer.every 10 --outer.fragments 4
-expect 4 "eval.probes holds a line break, another control character or a byte that is no UTF-8" $(alone) --eval.probes "$(printf 'a\377b')"
+expect 4 "model.heads|outer.sync_every|outer.sites is empty" "$atoll" serve --model.heads 3 --outer.sync_every 10 --outer.fragments 4
+expect 4 "model.heads|outer.sync_every|outer.sites is empty" "$atoll" plan --model.heads 3 --outer.sync_every 10 --outer.fragments 4
+expect 4 "eval.prompts holds a line break, another control character or a byte that is no UTF-8" $(alone) --eval.prompts "$(printf 'a\377b')"
 expect 4 "data.fetch holds|no UTF-8" $(alone) $data --data.fetch "$(printf 'get \342\202')"
-expect 4 "train.sequence|model.context" $(alone) $data --train.sequence 64 --model.context 32
+expect 4 "train.seq_len|model.max_seq_len" $(alone) $data --train.seq_len 64 --model.max_seq_len 32
 expect 4 "empty.file|exists and is not a directory" $(alone) $data --run.dir empty.file
 expect 4 "site.name|nobody" "$atoll" train --config run.yaml --site.name nobody
 expect 4 "none.yaml" "$atoll" train --config none.yaml
@@ -88,7 +88,7 @@ expect 4 "cut.bin" $(alone) --data.train cut.bin
 expect 4 "magic.bin" $(alone) --data.train magic.bin
 { head -c 4 $shard && printf '\011' && tail -c +6 $shard; } >version.bin
 expect 4 "version.bin" $(alone) --data.train version.bin
-expect 4 "model.vocab|100" $(alone) $data --model.vocab 100 --data.tokenizer external
+expect 4 "model.vocab_size|100" $(alone) $data --model.vocab_size 100 --data.tokenizer external
 
 # --- a pipe that nobody writes to, where a file is expected: no command waits for it; a folder without what it should hold --
 mkdir -p pipes/model pipes/config pipes/empty pipes/run pipes/archive
@@ -120,13 +120,13 @@ expect 0 "of a run with several" "$atoll" operator roster add --help
 expect 4 "unknown option --at-round" "$atoll" operator abort --at-round 3 --aggregator localhost:1
 
 # --- a run that goes wrong -------------------------------------------------------------------------------
-expect 1 "not finite|lower the learning rate" $(alone) $data --run.dir nan --train.optimizer adamw --train.lr 100 --train.clip 0 \
-    --train.warmup 0 --train.steps 400
+expect 1 "not finite|lower the learning rate" $(alone) $data --run.dir nan --train.optimizer adamw --train.lr 100 --train.max_grad_norm 0 \
+    --train.warmup_steps 0 --train.steps 400
 ! grep -q '"kind":"final"' nan/metrics.jsonl || fail "a diverged run has a final word"
 
 # --- checkpoints: another model, other settings, one byte -------------------------------------------------
 expect 0 "ev=final" $(alone) $data
-expect 4 "checkpoint|model" $(alone) $data --model.width 64
+expect 4 "checkpoint|model" $(alone) $data --model.d_model 64
 expect 4 "train.lr" $(alone) $data --train.lr 0.02
 rm -rf hurt && cp -r alone hurt
 newest=$(ls hurt/inner | grep '^0' | tail -n 1)
@@ -187,7 +187,7 @@ listening
 expect 4 "127.0.0.1:$port|in use" "$atoll" serve --config run.yaml --serve.dir other
 expect 4 "aggregator|another process" "$atoll" serve --config run.yaml --serve.listen 127.0.0.1:0
 site_b="$atoll train --config run.yaml --site.name b --run.dir b $data --log.progress none"
-expect 4 "outer.every: 4 here, 8 there" $site_b --outer.every 4
+expect 4 "outer.sync_every: 4 here, 8 there" $site_b --outer.sync_every 4
 expect 4 "train.lr" $site_b --train.lr 0.5
 expect 4 "tls2" $site_b --tls.dir tls2
 "$atoll" cert authority --run e2e --dir foreign >foreign.out 2>&1

@@ -10,7 +10,7 @@ command -v python3 >/dev/null || {
 files="python3 $here/checkpoint_files.py"
 head -c 120000 text.txt >some.txt
 "$atoll" data --out data --sequence 32 some.txt >data.out 2>&1 || fail "atoll data"
-small="--model.layers 2 --model.heads 2 --model.width 32 --model.context 32 --train.sequence 32 --train.batch_tokens 128 --train.warmup 0
+small="--model.layers 2 --model.heads 2 --model.d_model 32 --model.max_seq_len 32 --train.seq_len 32 --train.batch_tokens 128 --train.warmup_steps 0
     --train.eval_tokens 256 --device.threads 1 --device.dtype f32 --data.train data/train-0-*.bin --data.eval data/eval-*.bin
     --train.checkpoint_every 2 --run.seed 7"
 run() { # run DIR STEPS: what the training ends with
@@ -26,20 +26,20 @@ round_trip() { # round_trip NAME: through files and back, then on
     export_checkpoint "$1" "$1.hf"
     import_checkpoint "$1.hf" "$1.back" || fail "import of $1"
     cmp "$1/inner/00000002/state" "$1.back/inner/00000002/state" || fail "$1: another checkpoint came back"
-    [ "${3:-}" = no_further ] && return # train.freeze ties it to train.steps
+    [ "${3:-}" = no_further ] && return # train.compress_start ties it to train.steps
     on=$(run "$1" 4) back=$(run "$1.back" 4)
     [ -n "$on" ] && [ "$on" = "$back" ] || fail "$1: parameters $on, and $back behind the files"
     $files names "$1.hf" || fail "$1: names"
 }
-gpt2="--model.positions learned --model.norm layer --model.activation gelu --model.bias true --model.tied true"
+gpt2="--model.positions learned --model.norm layer --model.activation gelu --model.bias true --model.tie_embeddings true"
 llama="--model.positions rope --model.norm rms --model.activation swiglu --model.bias false --model.kv_heads 1"
-round_trip gpt2 "$gpt2 --train.optimizer adamw --train.lr 0.01 --train.weight_decay 0 --train.decay exponential --train.decay_factor 1 --train.lr_end 0 --train.clip 0"
+round_trip gpt2 "$gpt2 --train.optimizer adamw --train.lr 0.01 --train.weight_decay 0 --train.lr_schedule exponential --train.lr_decay_factor 1 --train.min_lr_ratio 0 --train.max_grad_norm 0"
 round_trip llama "$llama --train.optimizer lamb"
-for optimizer in qhadam lans muon merit came; do round_trip "$optimizer" "$gpt2 --train.optimizer $optimizer --train.clip 0"; done
+for optimizer in qhadam lans muon merit came; do round_trip "$optimizer" "$gpt2 --train.optimizer $optimizer --train.max_grad_norm 0"; done
 round_trip sparse "$gpt2 --train.optimizer adamw --train.compress sparse" no_further
 
 # Values: a step further, by Adam's formula from the files alone.
-model="$gpt2 --train.optimizer adamw --train.lr 0.01 --train.weight_decay 0 --train.decay exponential --train.decay_factor 1 --train.lr_end 0 --train.clip 0"
+model="$gpt2 --train.optimizer adamw --train.lr 0.01 --train.weight_decay 0 --train.lr_schedule exponential --train.lr_decay_factor 1 --train.min_lr_ratio 0 --train.max_grad_norm 0"
 run gpt2.back 5 >/dev/null
 export_checkpoint gpt2 before.hf
 export_checkpoint gpt2.back after.hf
@@ -58,7 +58,7 @@ cp -r before.hf bit.hf && $files flip bit.hf/optimizer.safetensors transformer.w
 refused '"m" is not as it was written' again bit.hf $seed
 cp -r before.hf mixed.hf && cp after.hf/optimizer.safetensors mixed.hf/
 refused '"params" is not as it was written.*different exports' again mixed.hf $seed
-refused "another model\|other tensors" again before.hf --model.width 64
+refused "another model\|other tensors" again before.hf --model.d_model 64
 refused "run.seed: 8 here, 7 there" again before.hf --run.seed 8
 refused "train.optimizer: lamb here, adamw there" again before.hf --train.optimizer lamb
 again before.hf $seed >import.out 2>&1 || fail "an import that nothing speaks against"

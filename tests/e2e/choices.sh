@@ -6,7 +6,7 @@
 . "$(dirname "$0")/lib.sh"
 command -v python3 >/dev/null || { echo "SKIPPED: no python3"; exit 77; }
 
-settings="--model.layers 2 --model.width 16 --model.context 512 --train.sequence 64 --train.steps 60 --train.lr 0.03"
+settings="--model.layers 2 --model.d_model 16 --model.max_seq_len 512 --train.seq_len 64 --train.steps 60 --train.lr 0.03"
 configure a
 "$atoll" train --config run.yaml $settings --site.aggregator "" --site.name "" --outer.sites "" --run.dir alone --data.train "data/train-*.bin" --log.progress none >alone.out 2>&1 ||
     fail "the training"
@@ -15,7 +15,7 @@ python3 "$here/choices.py" write
 tasks="--eval.tasks hellaswag=hellaswag.jsonl,arc=arc.jsonl,query=query.jsonl,bin=hellaswag.bin"
 for kind in details "format json"; do
     "$atoll" eval --config run.yaml $settings $tasks --data.eval "" --from alone --$kind >"${kind%% *}.jsonl" 2>eval.out || fail "atoll eval --$kind"
-    "$atoll" eval --config run.yaml $settings --eval.tasks "mmlu=mmlu.jsonl,csv=*_test.csv" --train.sequence 512 --train.batch_tokens 512 --eval.shots 2 --eval.shots_from "mmlu=dev.jsonl,csv=*_dev.csv" --data.eval "" \
+    "$atoll" eval --config run.yaml $settings --eval.tasks "mmlu=mmlu.jsonl,csv=*_test.csv" --train.seq_len 512 --train.batch_tokens 512 --eval.shots 2 --eval.shots_from "mmlu=dev.jsonl,csv=*_dev.csv" --data.eval "" \
         --from alone --$kind >>"${kind%% *}.jsonl" 2>eval.out || fail "atoll eval --$kind of MMLU"
 done
 python3 "$here/choices.py" compare hf details.jsonl || fail "other scores or picks than the reference"
@@ -27,7 +27,7 @@ if [ -x "$tokenize" ]; then
     head -c 300000 text.txt >little.txt
     "$atoll" data --tokenizer bpe --learn 300 --out bpe --sites 1 --sequence 64 --force little.txt >bpe.out 2>&1 || fail "atoll data --learn"
     vocab=$(sed -n 's/.*a vocabulary of \([0-9]*\).*/\1/p' bpe.out)
-    bpe="$settings --model.vocab $vocab --data.tokenizer external --data.train bpe/train-*.bin --data.eval bpe/eval-*.bin --site.aggregator= --site.name= --outer.sites="
+    bpe="$settings --model.vocab_size $vocab --data.tokenizer external --data.train bpe/train-*.bin --data.eval bpe/eval-*.bin --site.aggregator= --site.name= --outer.sites="
     "$atoll" train --config run.yaml $bpe --train.steps 20 --run.dir bpe-alone --log.progress none >bpe-alone.out 2>&1 || fail "the training with BPE"
     "$atoll" export --config run.yaml $bpe --from bpe-alone --out bpe-hf >export.out 2>&1 || fail "atoll export with BPE"
     "$atoll" eval --config run.yaml $bpe --eval.tasks hellaswag=hellaswag.jsonl,arc=arc.jsonl,query=query.jsonl --from bpe-alone --details \
@@ -71,5 +71,5 @@ refused "eval.shots = 9 worked examples of abstract_algebra are wanted" --eval.t
 refused "model.causal = false: choices are scored" --eval.tasks x=arc.jsonl --model.causal false --data.objective mlm
 refused 'eval.tasks: "arc.jsonl" is not NAME=FILE' --eval.tasks arc.jsonl
 python3 -c 'print("{\"query\":\"a\",\"choices\":[\"" + "b" * 65 + "\",\"c\"],\"gold\":0}")' >long.jsonl
-refused "long.jsonl: choice 0 of question 0 has 66 tokens, train.sequence = 64" --eval.tasks x=long.jsonl
+refused "long.jsonl: choice 0 of question 0 has 66 tokens, train.seq_len = 64" --eval.tasks x=long.jsonl
 echo "choices: ok"

@@ -24,8 +24,8 @@ sha=$(sed -n 's/.*"sha256": "\([0-9a-f]*\)".*/\1/p' text/data.json)
 for site in north south west; do "$atoll" cert issue --role site --name $site --dir tls >>cert.out 2>&1 || fail "atoll cert issue $site"; done
 # The example as it is, but for a smaller model, fewer steps, and this machine.
 cp "$repository/deploy/examples/clinic.yaml" run.yaml
-settings="--data.tokenizer_sha256 $sha --model.vocab 512 --model.layers 1 --model.heads 2 --model.width 32 --model.context 64
-    --train.sequence 64 --train.batch_tokens 4096 --train.steps 20 --train.warmup 2 --train.checkpoint_every 10 --device.threads 1
+settings="--data.tokenizer_sha256 $sha --model.vocab_size 512 --model.layers 1 --model.heads 2 --model.d_model 32 --model.max_seq_len 64
+    --train.seq_len 64 --train.batch_tokens 4096 --train.steps 20 --train.warmup_steps 2 --train.checkpoint_every 10 --device.threads 1
     --site.aggregator 127.0.0.1:$port --site.aggregator_name localhost --serve.listen 127.0.0.1:$port"
 serve
 for site in north south west; do

@@ -80,16 +80,16 @@ data:
   train: ["$dir/bpe/train-0-*.bin"]
   tokenizer: external
 model:
-  vocab: 300
+  vocab_size: 300
   layers: 1
   heads: 2
-  width: 32
-  context: 32
+  d_model: 32
+  max_seq_len: 32
 train:
-  sequence: 32
+  seq_len: 32
   batch_tokens: 128
   steps: 20
-  warmup: 2
+  warmup_steps: 2
 EOF
 expect 0 "all 20 steps done" "$atoll" train --config "$dir/run.yaml"
 expect 0 "^Entry 1" "$atoll" sample --config "$dir/run.yaml" --prompt "Entry 1" --tokens 8

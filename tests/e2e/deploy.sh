@@ -91,8 +91,8 @@ if [ -e "$fake/libatoll_nccl.so" ]; then
     cp "$atoll" program/atoll
     cp "$fake"/libatoll_*.so program/
     "$atoll" data --out data text.txt >data.out 2>&1 || fail "atoll data"
-    "$deploy/ranks.sh" 2 program/atoll train --device.kind cuda --data.train data/train-0-0000.bin --train.steps 5 --train.warmup 1 \
-        --train.batch_tokens 512 --model.layers 1 --model.width 32 --log.progress none --run.dir run >train.out 2>&1 || fail "two ranks by ranks.sh"
+    "$deploy/ranks.sh" 2 program/atoll train --device.kind cuda --data.train data/train-0-0000.bin --train.steps 5 --train.warmup_steps 1 \
+        --train.batch_tokens 512 --model.layers 1 --model.d_model 32 --log.progress none --run.dir run >train.out 2>&1 || fail "two ranks by ranks.sh"
     grep -q "ranks=2 coll=nccl" train.out && grep -q "ev=final step=5" train.out || fail "two ranks by ranks.sh"
 fi
 

@@ -56,66 +56,66 @@ full_precision_rounds    |     | --outer.codec int4 --outer.full_precision_round
 overlap         | q t | --outer.overlap_steps 3
 overlap_four    | q t | --outer.fragments 4 --outer.overlap_steps 5 --outer.codec int4
 overlap_quorum  | t   | --outer.fragments 4 --outer.overlap_steps 5 --outer.mode quorum --outer.max_local_steps_offline 3
-overlap_mix     |     | --outer.overlap_steps 3 --outer.mix 0.25
-delay           | q t | --outer.fragments 2 --outer.every 6 --outer.overlap_steps 6
-delay_mix       |     | --outer.every 4 --outer.overlap_steps 4 --outer.mix 0.5
-before_mix      |     | --outer.every 4 --outer.overlap_steps 2 --outer.before_update true --outer.mix 0.5
-delay_one       | t   | --outer.every 4 --outer.overlap_steps 4
-eager           | q t | --outer.fragments 2 --outer.every 6 --outer.overlap_steps 6 --outer.eager true
-eager_int2      |     | --outer.fragments 2 --outer.every 6 --outer.overlap_steps 6 --outer.eager true --outer.codec int2
-before_update   | q t | --outer.fragments 4 --outer.every 4 --outer.overlap_steps 2 --outer.before_update true
-before_average  |     | --outer.every 4 --outer.overlap_steps 1 --outer.before_update true --outer.optimizer average --outer.codec f32
+overlap_mix     |     | --outer.overlap_steps 3 --outer.update_alpha 0.25
+delay           | q t | --outer.fragments 2 --outer.sync_every 6 --outer.overlap_steps 6
+delay_mix       |     | --outer.sync_every 4 --outer.overlap_steps 4 --outer.update_alpha 0.5
+before_mix      |     | --outer.sync_every 4 --outer.overlap_steps 2 --outer.before_update true --outer.update_alpha 0.5
+delay_one       | t   | --outer.sync_every 4 --outer.overlap_steps 4
+eager           | q t | --outer.fragments 2 --outer.sync_every 6 --outer.overlap_steps 6 --outer.eager true
+eager_int2      |     | --outer.fragments 2 --outer.sync_every 6 --outer.overlap_steps 6 --outer.eager true --outer.codec int2
+before_update   | q t | --outer.fragments 4 --outer.sync_every 4 --outer.overlap_steps 2 --outer.before_update true
+before_average  |     | --outer.sync_every 4 --outer.overlap_steps 1 --outer.before_update true --outer.optimizer average --outer.codec f32
 sequential      |     | --outer.fragments 4 --outer.partition sequential --model.layers 6
 strided_six     |     | --outer.fragments 4 --model.layers 6
 balanced        |     | --outer.fragments 4 --outer.partition balanced
 random          |     | --outer.fragments 4 --outer.partition random
-slices          | q t | --outer.fragments 3 --outer.partition slices --outer.slices embed-0@2,1-2@5,3-final@8 --outer.every 9
-slices_overlap  | t   | --outer.fragments 3 --outer.partition slices --outer.slices embed-0@2,1-2@5,3-final@8 --outer.every 9 --outer.overlap_steps 2
-slices_again    | t   | --outer.fragments 3 --outer.partition slices --outer.slices embed-0@3,1-2@2+4,3-final@1+2+5 --outer.every 6 --outer.overlap_steps 1 --outer.before_update true --outer.optimizer average --outer.codec bf16
-grow            | q t | --outer.every 2 --outer.grow 2,2,8 --outer.fragments 2
+slices          | q t | --outer.fragments 3 --outer.partition slices --outer.slices embed-0@2,1-2@5,3-final@8 --outer.sync_every 9
+slices_overlap  | t   | --outer.fragments 3 --outer.partition slices --outer.slices embed-0@2,1-2@5,3-final@8 --outer.sync_every 9 --outer.overlap_steps 2
+slices_again    | t   | --outer.fragments 3 --outer.partition slices --outer.slices embed-0@3,1-2@2+4,3-final@1+2+5 --outer.sync_every 6 --outer.overlap_steps 1 --outer.before_update true --outer.optimizer average --outer.codec bf16
+grow            | q t | --outer.sync_every 2 --outer.interval_schedule 2,2,8 --outer.fragments 2
 radial          | q   | --outer.codec e3m0 --outer.merge radial --outer.lr 0.5
-annealed        | q   | --outer.lr_schedule cosine --outer.momentum_restart 2 --outer.every 4
-moments         | q t | --outer.first_every 8 --outer.second_every 16
-moments_four    | t   | --outer.fragments 4 --outer.first_every 16 --outer.second_every 24 --outer.moments_codec f32 --train.optimizer adamw
-moments_int8    |     | --outer.first_every 8 --outer.second_every 8 --outer.moments_codec int8 --outer.overlap_steps 2
-delayed         | q   | --outer.optimizer delayed_nesterov --outer.delay 2 --train.steps 40
+annealed        | q   | --outer.lr_schedule cosine --outer.momentum_restart 2 --outer.sync_every 4
+moments         | q t | --outer.moment1_every 8 --outer.moment2_every 16
+moments_four    | t   | --outer.fragments 4 --outer.moment1_every 16 --outer.moment2_every 24 --outer.moments_codec f32 --train.optimizer adamw
+moments_int8    |     | --outer.moment1_every 8 --outer.moment2_every 8 --outer.moments_codec int8 --outer.overlap_steps 2
+delayed         | q   | --outer.optimizer delayed_nesterov --outer.nesterov_period 2 --train.steps 40
 sgd             |     | --outer.optimizer sgd --outer.lr 0.7
 average         |     | --outer.optimizer average
 outer_lr        |     | --outer.lr 0.7 --outer.momentum 0.8
 adamw           | q   | --train.optimizer adamw
 qhadam          |     | --train.optimizer qhadam
-lans            |     | --train.optimizer lans --train.clip 0
+lans            |     | --train.optimizer lans --train.max_grad_norm 0
 came            |     | --train.optimizer came
 merit           |     | --train.optimizer merit
 muon            | q   | --train.optimizer muon
 bf16_model      | q   | --device.dtype bf16
 bf16_stochastic |     | --device.dtype bf16 --train.rounding stochastic --train.optimizer adamw
-llama           | q   | --model.positions rope --model.norm rms --model.activation swiglu --model.bias false --model.tied false
+llama           | q   | --model.positions rope --model.norm rms --model.activation swiglu --model.bias false --model.tie_embeddings false
 llama_groups    | q   | --model.positions rope --model.norm rms --model.activation swiglu --model.bias false --model.heads 4 --model.kv_heads 2
 llama_bf16      |     | --model.positions rope --model.norm rms --model.activation swiglu --model.bias false --model.heads 4 --model.kv_heads 1 --device.dtype bf16
-gelu_erf        |     | --model.activation gelu_erf --model.positions none --model.mlp 64
+gelu_erf        |     | --model.activation gelu_erf --model.positions none --model.d_ff 64
 micro           | q   | --train.micro_batch_tokens 32
 micro_bf16      |     | --train.micro_batch_tokens 64 --device.dtype bf16
 recompute       | q   | --train.activation_checkpointing block
-short_sequence  |     | --train.sequence 16
-schedule_linear |     | --train.decay linear --train.stable_steps 6 --train.warmup 3
-schedule_none   |     | --train.decay none --train.clip 0 --train.weight_decay 0
+short_sequence  |     | --train.seq_len 16
+schedule_linear |     | --train.lr_schedule linear --train.stable_steps 6 --train.warmup_steps 3
+schedule_none   |     | --train.lr_schedule none --train.max_grad_norm 0 --train.weight_decay 0
 eval_checkpoint |     | --train.eval_every 5 --train.checkpoint_every 3
 seed            |     | --run.seed 11 --outer.fragments 2
-drawn           | q   | --outer.draw 0.1 --outer.codec bf16
+drawn           | q   | --outer.sync_fraction 0.1 --outer.codec bf16
 share           | share | --outer.fragments 2
 share_squared   | share | --outer.weights tokens2_per_step --outer.merge radial --outer.codec f32 --outer.lr 0.5
 three           | q t three | --outer.fragments 2
 three_quorum    | three | --outer.fragments 2 --outer.mode quorum --outer.codec int4 --outer.overlap_steps 3
 three_relayed   | three | --outer.codec fp8_e4m3
 three_reencode  | three | --outer.codec topk --outer.downlink_compression_from 3
-three_delay     | three | --outer.every 4 --outer.overlap_steps 4 --outer.eager true
+three_delay     | three | --outer.sync_every 4 --outer.overlap_steps 4 --outer.eager true
 two             | q t two | --outer.fragments 4 --outer.aggregators 2
 ranks           | q mpi | --train.bucket_mb 0
 ranks_zero      | mpi | --train.zero_stage 1
 ranks_bf16_sums | mpi | --train.grad_reduce_dtype bf16
 ranks_both      | mpi | --train.zero_stage 1 --train.grad_reduce_dtype bf16 --train.optimizer adamw --train.micro_batch_tokens 32
-ranks_local     | q mpi | --train.optimizer adamw --train.compress zeroone --train.freeze 0.2 --train.warmup 4 --train.local_max 4 --train.local_grow 0.1
+ranks_local     | q mpi | --train.optimizer adamw --train.compress zeroone --train.compress_start 0.2 --train.warmup_steps 4 --train.local_max 4 --train.local_grow 0.1
 ranks_muon      | mpi | --train.optimizer muon --train.muon_scale spectral
 odd_96          | q l | --train.batch_tokens 96
 odd_96_micro    | l   | --train.batch_tokens 96 --train.micro_batch_tokens 32
@@ -227,7 +227,7 @@ run_row() { # run_row NAME PORT, in a process of its own
     fi
     if marked "$name" mpi; then ranks_of_a; else train a; fi
     a=$pid
-    if marked "$name" share; then train b --site.share 2; else train b; fi
+    if marked "$name" share; then train b --site.batch_scale 2; else train b; fi
     b=$pid
     if [ "$members" = "a b c" ]; then
         train c

@@ -24,7 +24,7 @@ done
 # Every block of docs/methods.md, over a model of 24 layers.
 awk '/^```/ { open = !open; if (open) n++; next } open { print > ("method-" n ".yaml") }' "$repository/docs/methods.md"
 for block in method-*.yaml; do
-    { cat "$block"; echo "model: {layers: 24, heads: 4, width: 32}"; } >"full-$block"
+    { cat "$block"; echo "model: {layers: 24, heads: 4, d_model: 32}"; } >"full-$block"
     "$atoll" train --config "full-$block" --site.aggregator localhost:1 --outer.sites a --dry-run >dry.out 2>&1 ||
         { cat "$block" dry.out; fail "docs/methods.md: a block does not pass --dry-run"; }
 done

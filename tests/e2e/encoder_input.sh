@@ -35,9 +35,9 @@ data() { # data DIR OPTIONS...: shards of ordered.txt
 data words --tokenizer wordpiece --learn 120 --sites 2
 cat >masked.yaml <<END
 run: {name: masked, seed: 7}
-model: {vocab: 128, layers: 2, heads: 2, width: 32, context: 32, causal: false, types: 2, pooler: true, head: mlm}
+model: {vocab_size: 128, layers: 2, heads: 2, d_model: 32, max_seq_len: 32, causal: false, token_types: 2, pooler: true, head: mlm}
 data: {tokenizer: external, objective: mlm, train: ["words/train-0-*.bin"]}
-train: {steps: 3, sequence: 32, batch_tokens: 512, warmup: 1}
+train: {steps: 3, seq_len: 32, batch_tokens: 512, warmup_steps: 1}
 device: {threads: 1}
 END
 masked() { # masked DIR WORDS...
@@ -100,8 +100,8 @@ python3 -c "import json; j = json.load(open('labels/data.json')); j['classes'] =
 refused "unnamed/data.json: 1 class; a task needs two or more|atoll data --labels" labels x --data.train "unnamed/train-0-*.bin" --model.classes 2
 
 # ---- masked text and pairs ----
-refused "data.mask_rate|0.9" masked x --data.mask_rate 0.95
-masked most --data.mask_rate 0.9 >most.out 2>&1 || fail "nine tokens of ten are masked"
+refused "data.mlm_probability|0.9" masked x --data.mlm_probability 0.95
+masked most --data.mlm_probability 0.9 >most.out 2>&1 || fail "nine tokens of ten are masked"
 (cat ordered.txt && printf 'Only one w1.\n\n') >with_single.txt
 "$atoll" data --tokenizer words --split-sentences --held-out 0 --sequence 32 --out with_single with_single.txt >single.out 2>&1 || fail "a single sentence"
 refused "document 400 has 1 sentence; data.pairs = sop needs two or more in each|--min-sentences 2" masked x --data.pairs sop \
@@ -139,13 +139,13 @@ for family in bert albert; do
     "$atoll" import --model $family --write-config $family.yaml >import.out 2>&1 || fail "atoll import --write-config of $family"
 done
 mkdir roberta && sed 's/"model_type": "bert"/"model_type": "roberta"/' bert/config.json >roberta/config.json && cp bert/model.safetensors roberta/
-small="--train.sequence 16 --train.batch_tokens 64"
+small="--train.seq_len 16 --train.batch_tokens 64"
 refused "roberta/config.json: model_type = roberta|bert, albert and modernbert are read" "$atoll" import --model roberta --write-config x.yaml
-refused "albert/config.json describes another model|model.shared: false here, true there" "$atoll" import --config bert.yaml --run.dir x $small \
+refused "albert/config.json describes another model|model.share_layers: false here, true there" "$atoll" import --config bert.yaml --run.dir x $small \
     --model albert
-refused "bert/config.json describes a BERT, and this configuration does not: model.shared = true" "$atoll" import --config bert.yaml --run.dir x \
-    $small --model bert --model.shared true --model.embed 8
+refused "bert/config.json describes a BERT, and this configuration does not: model.share_layers = true" "$atoll" import --config bert.yaml --run.dir x \
+    $small --model bert --model.share_layers true --model.embedding_size 8
 "$atoll" import --config bert.yaml --run.dir imported $small --model bert >import.out 2>&1 || fail "atoll import of bert"
-refused "imported/inner holds another model|model.shared: true here, false there" "$atoll" train --config albert.yaml $small --run.dir x \
-    --run.from imported --data.train "words/train-0-*.bin" --data.pairs none --model.vocab 128 --log.progress none
+refused "imported/inner holds another model|model.share_layers: true here, false there" "$atoll" train --config albert.yaml $small --run.dir x \
+    --run.init_from imported --data.train "words/train-0-*.bin" --data.pairs none --model.vocab_size 128 --log.progress none
 echo "$cases cases of wrong input"

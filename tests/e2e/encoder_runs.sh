@@ -22,9 +22,9 @@ prepare words --tokenizer wordpiece --learn 120 --split-sentences --sequence 32 
 prepare labels --tokenizer words --labels --held-out 0.1 rows.tsv
 cat >pairs.yaml <<END
 run: {name: m, seed: 7}
-model: {vocab: 128, layers: 2, heads: 2, width: 32, context: 32, causal: false, types: 2, pooler: true, head: mlm}
+model: {vocab_size: 128, layers: 2, heads: 2, d_model: 32, max_seq_len: 32, causal: false, token_types: 2, pooler: true, head: mlm}
 data: {tokenizer: external, objective: mlm, pairs: sop, train: ["words/train-0-*.bin"], eval: ["words/eval-*.bin"]}
-train: {steps: 800, sequence: 32, batch_tokens: 512, warmup: 5, optimizer: adamw, lr: 0.003, checkpoint_every: 0}
+train: {steps: 800, seq_len: 32, batch_tokens: 512, warmup_steps: 5, optimizer: adamw, lr: 0.003, checkpoint_every: 0}
 device: {threads: 1, dtype: f32}
 END
 sed -e 's/head: mlm/classes: [3]/' -e 's/objective: mlm, pairs: sop/objective: labels/' -e 's/words\/\(train\|eval\)/labels\/\1/g' pairs.yaml >labels.yaml
@@ -90,6 +90,6 @@ prepare long --labels --tokenizer words --classes-of labels --held-out 0 long.ts
 awk 'BEGIN { for (i = 0; i < 400; i++) printf "w%d ", i % 15; print "." }' >sentence.txt
 prepare sentence --tokenizer words --split-sentences --held-out 0 --sequence 32 sentence.txt
 train pairs sentence-run --data.train "sentence/train-0-*.bin" --data.pairs none --data.eval= --train.steps 8 || fail "a sentence longer than the context"
-train pairs refused --train.sequence 64 && fail "train.sequence beyond model.context"
-grep -q "train.sequence = 64 is longer than model.context = 32" refused.out || fail "the message about train.sequence"
+train pairs refused --train.seq_len 64 && fail "train.seq_len beyond model.max_seq_len"
+grep -q "train.seq_len = 64 is longer than model.max_seq_len = 32" refused.out || fail "the message about train.seq_len"
 echo "encoder runs: ok"

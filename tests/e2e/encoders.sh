@@ -9,7 +9,7 @@ for family in bert albert modernbert; do
     golden=$repository/tests/golden/$family
     $encoders write "$golden" $family || fail "no $family"
     "$atoll" import --model $family --write-config $family.yaml >>import.out 2>&1 || fail "atoll import --write-config of $family"
-    model="--config $family.yaml --run.dir run_$family --train.sequence 16 --train.batch_tokens 64 --device.dtype f32"
+    model="--config $family.yaml --run.dir run_$family --train.seq_len 16 --train.batch_tokens 64 --device.dtype f32"
     echo "[PAD] $family" >$family/vocab.txt
     "$atoll" import $model --model $family >>import.out 2>&1 || fail "atoll import of $family"
     if grep 'lacks them\|left out' import.out; then fail "heads of $family"; fi
@@ -23,7 +23,7 @@ for family in bert albert modernbert; do
 done
 
 # Masked training's file as the start of fine-tuning: what only one side has is named.
-"$atoll" import --config bert.yaml --run.dir tune --train.sequence 16 --train.batch_tokens 64 --model bert --model.head plain \
+"$atoll" import --config bert.yaml --run.dir tune --train.seq_len 16 --train.batch_tokens 64 --model bert --model.head plain \
     --model.classes 3 --data.objective labels --data.pairs none >tune.out 2>&1 || fail "atoll import for labels"
 grep -q 'heads="classes.0" why="bert lacks them: they start from run.seed' tune.out || fail "the head that starts from the seed"
 grep -q 'heads="mlm, pair" why="bert has them and this model does not' tune.out || fail "the heads that are left out"
@@ -35,8 +35,8 @@ refused() { # refused WORDS COMMAND...: exit code 4 and these words
     "$@" >refused.out 2>&1 || code=$?
     [ "$code" = 4 ] && grep -q "$words" refused.out || fail "exit code $code without \"$words\" from: $*"
 }
-refused "describes another model than this configuration" "$atoll" import --config bert.yaml --run.dir other --train.sequence 16 \
+refused "describes another model than this configuration" "$atoll" import --config bert.yaml --run.dir other --train.seq_len 16 \
     --train.batch_tokens 64 --model albert
-refused "an encoder writes no text" "$atoll" sample --config bert.yaml --run.dir run_bert --train.sequence 16 \
+refused "an encoder writes no text" "$atoll" sample --config bert.yaml --run.dir run_bert --train.seq_len 16 \
     --train.batch_tokens 64 --ids 1,2
 echo "encoders: ok"

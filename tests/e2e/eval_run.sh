@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 command -v python3 >/dev/null || { echo "SKIPPED: no python3"; exit 77; }
 
-settings="--outer.fragments 2 --outer.overlap_steps 2 --train.sequence 32 --train.steps 40"
+settings="--outer.fragments 2 --outer.overlap_steps 2 --train.seq_len 32 --train.steps 40"
 configure a,b
 undisturbed
 same_state a b
@@ -15,10 +15,10 @@ mv a b aggregator without/
 
 # The same run; site a evaluates. A hostile prompt: it goes through JSON, HTML and a terminal.
 python3 "$here/choices.py" write
-printf 'eval:\n  tasks: [arc=arc.jsonl, query=query.jsonl]\n  every_rounds: 2\n  probe_tokens: 100\n  questions: 2\n  probes:\n    - "The "\n    - "\\"</script><img src=x onerror=alert(1)>"\n' >eval.yaml
+printf 'eval:\n  tasks: [arc=arc.jsonl, query=query.jsonl]\n  every_rounds: 2\n  prompt_tokens: 100\n  questions: 2\n  prompts:\n    - "The "\n    - "\\"</script><img src=x onerror=alert(1)>"\n' >eval.yaml
 cp run.yaml plain.yaml
 cat eval.yaml >>run.yaml
-sed 's/tasks:.*/tasks: []/; s/every_rounds: 2/every_rounds: 0/; s/probes:/probes: []/; /^    - /d' eval.yaml >off.yaml
+sed 's/tasks:.*/tasks: []/; s/every_rounds: 2/every_rounds: 0/; s/prompts:/prompts: []/; /^    - /d' eval.yaml >off.yaml
 serve
 train a
 a=$pid
@@ -131,6 +131,6 @@ refused() { # refused WORDS ARGUMENTS...
 }
 refused "a site alone has no rounds" --site.aggregator "" --outer.sites "" --site.name ""
 refused "a continuation could repeat a site's text" --privacy.secure sum --privacy.two_sites true --outer.weights equal
-refused "there is nothing to evaluate" --eval.tasks "" --eval.probes "" --eval.questions 0
+refused "there is nothing to evaluate" --eval.tasks "" --eval.prompts "" --eval.questions 0
 refused "no.jsonl" --eval.tasks x=no.jsonl
 echo "eval_run: ok"

@@ -75,7 +75,7 @@ extended() {
 configure a,b
 # A first short try without a warm-up: it is a tenth of the steps there are, and no other setting once they grow.
 sed -i.given '/^  warmup:/d' run.yaml
-extended short 5 24 --outer.every 4
+extended short 5 24 --outer.sync_every 4
 "$atoll" export --from keep.short/a --out short.hf >export.out 2>&1 || fail "what a short run recorded is no configuration: $(cat export.out)"
 mv run.yaml.given run.yaml
 extended blocking 20 40

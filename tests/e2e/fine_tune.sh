@@ -30,11 +30,11 @@ for s in a b; do "$atoll" cert issue --role site --name $s --dir tls >>cert.out 
 describe() { # describe MODEL DATA TRAIN OUTER: run.yaml
     cat >run.yaml <<END
 run: {name: e2e, seed: 7}
-model: {vocab: 512, layers: 2, heads: 2, width: 32, context: 32, causal: false, norm_place: pre, embed_norm: true, types: 2, pooler: true, activation: gelu_erf, $1}
+model: {vocab_size: 512, layers: 2, heads: 2, d_model: 32, max_seq_len: 32, causal: false, norm_place: pre, embed_norm: true, token_types: 2, pooler: true, activation: gelu_erf, $1}
 data: {tokenizer: external, tokenizer_sha256: $sha, eval: ["data/eval-*.bin"], $2}
-train: {sequence: 32, batch_tokens: 256, warmup: 5, optimizer: adamw, lr: 0.003, eval_tokens: 4096, $3}
+train: {seq_len: 32, batch_tokens: 256, warmup_steps: 5, optimizer: adamw, lr: 0.003, eval_tokens: 4096, $3}
 device: {kind: ${ATOLL_E2E_DEVICE:-cpu}, dtype: f32, threads: 1}
-outer: {sites: [a, b], every: 8, codec: int4, straggler_timeout_s: 60, optimizer: $4}
+outer: {sites: [a, b], sync_every: 8, codec: int4, straggler_timeout_s: 60, optimizer: $4}
 site: {aggregator: "127.0.0.1:$port", aggregator_name: localhost}
 tls: {dir: tls}
 serve: {listen: "127.0.0.1:$port", dir: aggregator}
@@ -80,7 +80,7 @@ grep -q '"masked_accuracy":0\.[0-9]*,"of":"outer"' a/metrics.jsonl || fail "no a
 mv a masked-a && mv b masked-b && mv aggregator masked-aggregator && mv data masked-data && mv labels data
 rm -f ./*.out
 describe "classes: [3]" "objective: labels, classes: $classes" "steps: 320, checkpoint_every: 20" average
-settings="--run.from masked-a"
+settings="--run.init_from masked-a"
 undisturbed
 grep -q 'ev=start.*classes.0.weight' a.out || fail "it is not said which tensors start from the seed"
 wanted_a=$(final a) wanted_b=$(final b)
@@ -105,9 +105,9 @@ refused() { # refused WORDS COMMAND...: with exit code 4
     [ $code -eq 4 ] && grep -q -- "$words" refused.out || fail "exit code $code, wanted 4 and \"$words\" from: $*"
 }
 again="$atoll train --config run.yaml --site.aggregator= --site.name a --run.dir x --data.train data/train-0-*.bin --log.progress none"
-refused "model.width: 64 here, 32 there" $again --run.from masked-a --model.width 64
-refused "layers and overwrites the others" $again --run.from masked-a --train.stages 1@0.5,2@0.5
-refused "was trained with the tokenizer" $again --run.from masked-a --data.tokenizer_sha256 00000000000000000000000000000000000000000000000000000000000000ff
+refused "model.d_model: 64 here, 32 there" $again --run.init_from masked-a --model.d_model 64
+refused "layers and overwrites the others" $again --run.init_from masked-a --train.stages 1@0.5,2@0.5
+refused "was trained with the tokenizer" $again --run.init_from masked-a --data.tokenizer_sha256 00000000000000000000000000000000000000000000000000000000000000ff
 refused "tokenizer_sha256" $again --data.tokenizer_sha256 0000000000000000000000000000000000000000000000000000000000000000
 refused "the prompt has no \[MASK\]" "$atoll" sample --config run.yaml --run.dir masked-a --prompt "The" --model.head mlm --model.classes= \
     --data.objective mlm --data.classes=

@@ -14,7 +14,7 @@ ln "$atoll" program/atoll 2>/dev/null || cp "$atoll" program/atoll
 cp "$module" program/libatoll_cuda.so
 atoll=$PWD/program/atoll
 ATOLL_E2E_DEVICE=cuda
-tiny="--model.layers 1 --model.heads 1 --model.width 16 --model.context 16 --train.sequence 16 --train.batch_tokens 32
+tiny="--model.layers 1 --model.heads 1 --model.d_model 16 --model.max_seq_len 16 --train.seq_len 16 --train.batch_tokens 32
       --train.eval_tokens 32"
 
 again() { # again WHAT: the run that was started anew ends as the first

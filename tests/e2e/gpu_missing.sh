@@ -19,8 +19,8 @@ refused() { # refused "WORDS|WORDS" PROGRAM: asked for a GPU, it ends with exit 
 }
 
 "$atoll" data --out data text.txt >data.out 2>&1 || fail "atoll data"
-settings="--data.train data/train-0-0000.bin --train.steps 2 --train.warmup 0 --train.batch_tokens 256 --model.layers 1
-          --model.width 32 --log.progress none"
+settings="--data.train data/train-0-0000.bin --train.steps 2 --train.warmup_steps 0 --train.batch_tokens 256 --model.layers 1
+          --model.d_model 32 --log.progress none"
 
 # The program alone, as on a machine where no module was installed. LD_DEBUG shows what the loader opens.
 mkdir alone empty

@@ -10,8 +10,8 @@ ranks=${ATOLL_E2E_GPUS:-3}
 bound=${ATOLL_E2E_GPUS:+5e-3} # relative, of losses: products on tensor cores, attention's atomic sums
 bound=${bound:-1e-3}
 steps=240 every=8
-common="--device.kind cuda --device.dtype f32 --device.threads 1 --model.layers 4 --model.heads 2 --model.width 32
-    --model.context 32 --train.sequence 32 --train.batch_tokens $((64 * ranks)) --train.steps $steps --train.warmup 5
+common="--device.kind cuda --device.dtype f32 --device.threads 1 --model.layers 4 --model.heads 2 --model.d_model 32
+    --model.max_seq_len 32 --train.seq_len 32 --train.batch_tokens $((64 * ranks)) --train.steps $steps --train.warmup_steps 5
     --train.lr 0.01 --train.eval_tokens 2048 --train.checkpoint_every 25 --log.progress none"
 "$atoll" data --out data --sites 2 --sequence 32 --force text.txt >data.out 2>&1 || fail "atoll data"
 

@@ -17,15 +17,15 @@ awk 'BEGIN {
 sha=$(sed -n 's/.*"sha256": "\([0-9a-f]*\)".*/\1/p' data/data.json)
 cat >run.yaml <<END
 run: {name: e2e, seed: 7}
-model: {vocab: 512, layers: 1, heads: 2, width: 32, context: 32, causal: false, norm_place: pre, types: 2, pooler: true, classes: [3]}
+model: {vocab_size: 512, layers: 1, heads: 2, d_model: 32, max_seq_len: 32, causal: false, norm_place: pre, token_types: 2, pooler: true, classes: [3]}
 data: {tokenizer: external, tokenizer_sha256: $sha, eval: ["labels/eval-*.bin"], objective: labels, classes: [data, link, rounds]}
-train: {sequence: 32, batch_tokens: 256, warmup: 5, optimizer: adamw, lr: 0.003, eval_tokens: 4096, steps: 48, checkpoint_every: 5,
+train: {seq_len: 32, batch_tokens: 256, warmup_steps: 5, optimizer: adamw, lr: 0.003, eval_tokens: 4096, steps: 48, checkpoint_every: 5,
   checkpoint_keep: 1000, eval_every: 6}
 device: {kind: ${ATOLL_E2E_DEVICE:-cpu}, dtype: f32, threads: 1}
-outer: {sites: [a, b], every: 8}
+outer: {sites: [a, b], sync_every: 8}
 site: {aggregator: "127.0.0.1:$port", aggregator_name: localhost}
 END
-settings="--model.heads_n 6 --train.heads_drop 1.0005 --train.heads_least 3"
+settings="--model.classifier_heads 6 --train.heads_drop 1.0005 --train.heads_least 3"
 alone() { "$atoll" train --config run.yaml --site.aggregator= --site.name a --data.train 'labels/train-0-*.bin' --log.progress none $settings "$@"; }
 parameters() { sed -n 's/.*ev=final .*parameters=\([0-9a-f]*\) .*/\1/p' "$1"; }
 heads() { sed -n 's/.*"kind":"step".*"heads":\([0-9]*\),.*/\1/p' "$1/metrics.jsonl" | uniq | tr '\n' ' '; }
@@ -63,7 +63,7 @@ fi
 # One head is the plain head.
 settings=""
 alone --run.dir plain >plain.out 2>&1 || fail "a plain head"
-alone --run.dir single --model.heads_n 1 --train.heads_orthogonal 1 --train.heads_drop 1.5 >single.out 2>&1 || fail "one head"
+alone --run.dir single --model.classifier_heads 1 --train.heads_orthogonal 1 --train.heads_drop 1.5 >single.out 2>&1 || fail "one head"
 [ "$(parameters plain.out)" = "$(parameters single.out)" ] || fail "one head is not the plain head"
-refused "train.heads_drop = 1.1 with 2 sites" "$atoll" train --config run.yaml --dry-run --model.heads_n 4
+refused "train.heads_drop = 1.1 with 2 sites" "$atoll" train --config run.yaml --dry-run --model.classifier_heads 4
 echo "heads: ok"

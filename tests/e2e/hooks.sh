@@ -7,9 +7,9 @@ head -c 60000 text.txt >some.txt
 "$atoll" data --out data --sequence 32 some.txt >data.out 2>&1 || fail "atoll data"
 cat >run.yaml <<END
 run: {name: e2e, seed: 5}
-model: {layers: 1, heads: 2, width: 32, context: 32}
+model: {layers: 1, heads: 2, d_model: 32, max_seq_len: 32}
 data: {train: [data/train-0-0000.bin], eval: [data/eval-0000.bin]}
-train: {steps: 30, sequence: 32, batch_tokens: 256, warmup: 0, checkpoint_every: 5, checkpoint_keep: 1, eval_tokens: 512}
+train: {steps: 30, seq_len: 32, batch_tokens: 256, warmup_steps: 0, checkpoint_every: 5, checkpoint_keep: 1, eval_tokens: 512}
 device: {dtype: f32, threads: 1}
 END
 run() { # run DIR ARGUMENTS...: the digest at the end

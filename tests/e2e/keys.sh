@@ -80,8 +80,8 @@ rm -rf tls && cp -r good tls
     "$atoll" cert issue --role aggregator --host localhost --dir made/tls --out made/far >>cert.out 2>&1 ||
         "$atoll" cert issue --role aggregator --host localhost --dir made/tls >>cert.out 2>&1
     "$atoll" data --out made/data --sequence 32 text.txt >>data.out 2>&1
-    "$atoll" train --data.train "made/data/train-0-0000.bin" --train.steps 4 --train.warmup 1 --train.batch_tokens 128 \
-        --train.sequence 32 --model.context 32 --model.layers 1 --model.width 32 --model.heads 2 --log.progress none \
+    "$atoll" train --data.train "made/data/train-0-0000.bin" --train.steps 4 --train.warmup_steps 1 --train.batch_tokens 128 \
+        --train.seq_len 32 --model.max_seq_len 32 --model.layers 1 --model.d_model 32 --model.heads 2 --log.progress none \
         --device.kind cpu --run.dir made/run >made.out 2>&1 || fail "a run with umask 000"
     "$atoll" report made/run --out made/report.html >>made.out 2>&1 || fail "a report with umask 000: $(cat made.out)"
     "$atoll" export --from made/run --out made/model >>made.out 2>&1 || fail "an export with umask 000: $(cat made.out)"

@@ -9,7 +9,7 @@ for what in "P=1" "P=4" "P=2 with moments"; do
     case $what in
     "P=1") fragments=1 settings="" ;;
     "P=4") fragments=4 settings="" ;;
-    *) fragments=2 settings="--outer.partition random --outer.first_every 8 --outer.second_every 12 --outer.downlink_compression_from 2 --outer.optimizer adam" ;;
+    *) fragments=2 settings="--outer.partition random --outer.moment1_every 8 --outer.moment2_every 12 --outer.downlink_compression_from 2 --outer.optimizer adam" ;;
     esac
     rm -rf a b aggregator data tls ./*.out
     steps=$((180 / fragments + 30)) every=4 codec=int8 checkpoint_every=13

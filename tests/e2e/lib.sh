@@ -74,17 +74,17 @@ run:
 model:
   layers: 4
   heads: 2
-  width: 32
-  context: 32
+  d_model: 32
+  max_seq_len: 32
 data:
   tokenizer: bytes
   eval: [data/eval-*.bin]
 train:
   steps: ${steps:-40}
   batch_tokens: 128
-  sequence: 32
+  seq_len: 32
   lr: 0.01
-  warmup: 5
+  warmup_steps: 5
   eval_tokens: 2048
   checkpoint_every: ${checkpoint_every:-7}
 device:
@@ -93,7 +93,7 @@ device:
   threads: 1
 outer:
   sites: [$sites]
-  every: ${every:-8}
+  sync_every: ${every:-8}
   fragments: ${fragments:-1}
   codec: ${codec:-int8}
   mode: ${mode:-strict}

@@ -10,9 +10,9 @@ command -v python3 >/dev/null || {
 digest=$(python3 "$here/masked.py" masked)
 cat >masked.yaml <<END
 run: {name: masked, seed: 7}
-model: {vocab: 64, layers: 2, heads: 2, width: 32, context: 32, causal: false}
+model: {vocab_size: 64, layers: 2, heads: 2, d_model: 32, max_seq_len: 32, causal: false}
 data: {tokenizer: external, objective: mlm, train: ["masked/train-0.bin"], eval: ["masked/eval.bin"]}
-train: {steps: 600, sequence: 32, batch_tokens: 512, warmup: 10, lr: 0.02, checkpoint_every: 50}
+train: {steps: 600, seq_len: 32, batch_tokens: 512, warmup_steps: 10, lr: 0.02, checkpoint_every: 50}
 END
 masked() { # masked DIR WORDS...
     run=$1

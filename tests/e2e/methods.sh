@@ -32,12 +32,12 @@ arguments() {
 # shortened BLOCK: the arguments of a run of 20 steps
 shortened() {
     arguments "$1" >pairs
-    every=$(sed -n 's/^outer.every //p' pairs)
+    every=$(sed -n 's/^outer.sync_every //p' pairs)
     sliced=$(lines "outer.partition slices" pairs)
     while read -r key value; do
         case $sliced$key in
         0outer.every) value=4 ;;
-        0outer.first_every | 0outer.second_every) value=$((value > every ? 8 : 4)) ;;
+        0outer.moment1_every | 0outer.moment2_every) value=$((value > every ? 8 : 4)) ;;
         0outer.grow) value=2,2,8 ;;
         0outer.momentum_warmup | 0outer.momentum_cooldown) value=2 ;;
         0outer.fragments) value=$((value < 4 ? value : 4)) ;;

@@ -7,7 +7,7 @@
 configure a,b
 printf 'plan:\n  step_s: 0.01\n  up_mbit: 100\n  down_mbit: 100\n' >link.yaml
 echo '{"query":"a","choices":["b","c"],"gold":0}' >task.jsonl
-settings="--eval.tasks x=task.jsonl --eval.probes a --eval.every_rounds 2 --site.probe link.yaml --train.eval_every 8"
+settings="--eval.tasks x=task.jsonl --eval.prompts a --eval.every_rounds 2 --site.probe link.yaml --train.eval_every 8"
 serve
 train a
 a=$pid
@@ -35,10 +35,10 @@ ends 0 "$c" "site c"
 
 # A mixture of sources and a command behind a checkpoint, for their records.
 "$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir mixed --data.train "data/train-0-*.bin" --data.weights 1 \
-    --train.steps 2 --train.warmup 0 --run.after_checkpoint true >mixed.out 2>&1 || fail "a mixture"
+    --train.steps 2 --train.warmup_steps 0 --run.after_checkpoint true >mixed.out 2>&1 || fail "a mixture"
 
 # A short run with privacy, for its records.
-settings="--train.steps 8 --outer.weights equal --privacy.secure sum --privacy.two_sites true --privacy.unit sequence --privacy.noise 1 --privacy.cap 1000 --privacy.delta 1e-6"
+settings="--train.steps 8 --outer.weights equal --privacy.secure sum --privacy.two_sites true --privacy.unit sequence --privacy.noise_multiplier 1 --privacy.epsilon_max 1000 --privacy.delta 1e-6"
 serve --serve.dir private_aggregator
 train a --run.dir private_a
 a=$pid

@@ -10,14 +10,14 @@ for source in web code; do
 done
 cat >run.yaml <<END
 run: {seed: 5}
-model: {layers: 2, heads: 2, width: 32, context: 32}
+model: {layers: 2, heads: 2, d_model: 32, max_seq_len: 32}
 data:
   train:
     - {glob: web/train-*.bin, weight: 3, anneal_weight: 1}
     - {glob: code/train-*.bin, weight: 1, anneal_weight: 3}
   eval: [web/eval-*.bin]
   anneal_from: 20
-train: {steps: 30, sequence: 32, batch_tokens: 256, warmup: 0, checkpoint_every: 7, eval_tokens: 512}
+train: {steps: 30, seq_len: 32, batch_tokens: 256, warmup_steps: 0, checkpoint_every: 7, eval_tokens: 512}
 device: {dtype: f32, threads: 1}
 END
 run() { # run DIR ARGUMENTS...: the digest at the end

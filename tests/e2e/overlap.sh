@@ -60,7 +60,7 @@ quorum() {
 # were alone, but for the rounding of theta - (theta - local). Put in behind its step, the same commit takes that step back.
 kept() {
     rm -rf a aggregator data tls ./*.out
-    fragments=1 every=4 steps=24 codec=f32 settings="--outer.optimizer average --outer.mix 0 --outer.overlap_steps 1"
+    fragments=1 every=4 steps=24 codec=f32 settings="--outer.optimizer average --outer.update_alpha 0 --outer.overlap_steps 1"
     configure a
     train a --site.aggregator ""
     ends 0 "$pid" "site a, alone"

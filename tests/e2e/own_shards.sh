@@ -31,8 +31,8 @@ train() {
     shift 3
     code=0
     bounded mpirun -n "$ranks" sh rank.sh "$atoll" train --run.dir "$dir" --data.train "$list" --data.eval "$PWD/data/eval-*.bin" \
-        --data.shards own --model.layers 1 --model.heads 2 --model.width 32 --model.context 32 --train.sequence 32 \
-        --train.batch_tokens 128 --train.steps 20 --train.warmup 2 --train.checkpoint_every 5 --train.checkpoint_keep 9 \
+        --data.shards own --model.layers 1 --model.heads 2 --model.d_model 32 --model.max_seq_len 32 --train.seq_len 32 \
+        --train.batch_tokens 128 --train.steps 20 --train.warmup_steps 2 --train.checkpoint_every 5 --train.checkpoint_keep 9 \
         --device.dtype f32 --device.threads 1 --log.progress none "$@" >"$dir.out" 2>&1 || code=$?
 }
 digest() { sed -n 's/.*"kind":"final".*"parameters":"\([0-9a-f]*\)".*/\1/p' "$1/metrics.jsonl" | tail -n 1; }
@@ -41,13 +41,13 @@ train 2 whole "$files"
 [ "$code" -eq 0 ] || fail "two ranks with their own files: exit code $code"
 grep -q '"shards":"0: train-0-0000.bin train-0-0002.bin; 1: train-0-0001.bin train-0-0003.bin"' whole/metrics.jsonl ||
     fail "the record does not list each rank's files"
-train 2 again "$files" --train.steps 10 --train.decay none
-train 2 again "$files" --train.decay none
-train 2 straight "$files" --train.decay none
+train 2 again "$files" --train.steps 10 --train.lr_schedule none
+train 2 again "$files" --train.lr_schedule none
+train 2 straight "$files" --train.lr_schedule none
 [ -n "$(digest straight)" ] && [ "$(digest again)" = "$(digest straight)" ] || fail "a run that starts again has other bits"
-[ "$(digest whole)" != "$(digest straight)" ] || fail "train.decay changes nothing"
+[ "$(digest whole)" != "$(digest straight)" ] || fail "train.lr_schedule changes nothing"
 cp disk1/* disk0
-train 1 again "$files" --train.decay none --train.steps 30
+train 1 again "$files" --train.lr_schedule none --train.steps 30
 [ "$code" -eq 4 ] && grep -q "made by 2 ranks with data.shards = own" again.out || fail "another number of ranks: exit code $code"
 train 2 lists "train-0-*.bin"
 [ "$code" -ne 0 ] && grep -q "1 of 2 ranks list other files under data.train" lists.out || fail "different lists: exit code $code"

@@ -29,10 +29,10 @@ sed -n '/^in the configuration/,$p' split.out | sed '1d; s/^    //' >sop.yaml
 cat >>sop.yaml <<END
     layers: 2
     heads: 2
-    width: 32
-    context: 32
+    d_model: 32
+    max_seq_len: 32
 run: {name: sop, seed: 7}
-train: {steps: 600, sequence: 32, batch_tokens: 512, warmup: 10, lr: 0.01, checkpoint_every: 1000}
+train: {steps: 600, seq_len: 32, batch_tokens: 512, warmup_steps: 10, lr: 0.01, checkpoint_every: 1000}
 device: {threads: 1}
 END
 "$atoll" train --config sop.yaml --run.dir sop --log.progress none >train.out 2>&1 || fail "training with data.pairs = sop"
@@ -69,7 +69,7 @@ refused 4 "document 600 has 1 sentence; data.pairs = sop needs two or more in ea
 prepare two single.txt --held-out 0 --split-sentences --min-sentences 2 || fail "--min-sentences 2"
 grep -q "1 document of fewer than 2 sentences left out" two.out || fail "what is left out is not told"
 grep -q '"documents": 600' two/data.json || fail "600 documents are left"
-retrain --data.train "two/train-0-*.bin" --train.steps 2 --train.warmup 1 >two_train.out 2>&1 || fail "training on what is left"
+retrain --data.train "two/train-0-*.bin" --train.steps 2 --train.warmup_steps 1 >two_train.out 2>&1 || fail "training on what is left"
 refused 4 "the part of site 0 would have 0 tokens" "$atoll" data --out none --tokenizer split --sequence 32 --held-out 0 --split-sentences --min-sentences 9 \
     single.txt
 [ ! -e none/train-0-0000.bin ] || fail "shards of a text that is too short"

@@ -84,12 +84,12 @@ refused sim --config run.yaml --probe link.yaml a:loss_percent=11
 grep -q "must be at most 10 %" bad.out || fail "how many packets may get lost is not said"
 
 # Moments are fragments of the schedule, not of the parameters.
-"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.first_every 16 >moment.out 2>&1 || fail "atoll plan"
+"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.moment1_every 16 >moment.out 2>&1 || fail "atoll plan"
 [ "$(sed -n '/as configured/{n;p;}' moment.out | awk '{ print $3 }')" = 1 ] || fail "P counts what is no part of the parameters"
 
 # Memory: a residual reset keeps the discarded residual, 8 bytes per parameter, as a decay below 1 does.
 memory() { "$atoll" plan --sites 2 --train.steps 10000 --plan.step_s 1 --plan.up_mbit 1000 --plan.down_mbit 1000 \
-    --model.layers 12 --model.width 768 --model.heads 12 --model.vocab 50304 "$@" | sed -n 's/.*bf16), \([0-9.]*\) GiB for the outer.*/\1/p'; }
+    --model.layers 12 --model.d_model 768 --model.heads 12 --model.vocab_size 50304 "$@" | sed -n 's/.*bf16), \([0-9.]*\) GiB for the outer.*/\1/p'; }
 none=$(memory) reset=$(memory --outer.residual_reset 4)
 [ -n "$none" ] && [ "$none" != "$reset" ] || fail "the plan's memory, $none GiB, leaves the residual reset out"
 [ "$reset" = "$(memory --outer.error_feedback_decay 0.95)" ] || fail "the plan's memory with a residual reset is $reset GiB"
@@ -151,7 +151,7 @@ set +f
 
 # Training says what was predicted, and that a plan for another link no longer holds.
 printf 'plan:\n  step_s: 5\n  up_mbit: 100\n  down_mbit: 100\n  rtt_ms: 10\n' >planned.yaml
-settings="--site.probe planned.yaml --outer.every 4"
+settings="--site.probe planned.yaml --outer.sync_every 4"
 serve
 listening
 train a
@@ -167,7 +167,7 @@ grep -q "atoll probe, then atoll plan" a/log.txt || fail "what to do is not said
 
 # Days are the run's: a site that is twenty times slower sets the pace, and the run is not twenty times as long.
 "$atoll" sim --outer.sites a,b --days 1 --plan.step_s 0.5 --plan.up_mbit 100 --plan.down_mbit 100 --plan.rtt_ms 50 \
-    --outer.every 500 b:step_s=10 >days.out 2>&1 || fail "atoll sim --days"
+    --outer.sync_every 500 b:step_s=10 >days.out 2>&1 || fail "atoll sim --days"
 grep -q "^The first 1 days of the run" days.out || fail "atoll sim --days does not say how far it went"
 seconds=$(sed -n 's/^time .*(\([0-9]*\)[.0-9]* s).*/\1/p' days.out)
 [ "$seconds" -ge 86400 ] && [ "$seconds" -lt 100000 ] || fail "one day took $seconds s"
@@ -175,10 +175,10 @@ seconds=$(sed -n 's/^time .*(\([0-9]*\)[.0-9]* s).*/\1/p' days.out)
 # A topology whose rates halve: outer.replan answers in the simulated run too.
 printf 'wan:\n  sites: [a, b, aggregator]\nlink:\n  rate_mbit: 50\n  later_s: 175\n  later_rate_mbit: 25\n  delay_ms: 15\n' >halves.yaml
 for replan in true false; do
-    "$atoll" sim --outer.sites a,b --outer.every 10 --train.steps 300 --plan.step_s 1 --plan.up_mbit 50 --plan.down_mbit 50 \
+    "$atoll" sim --outer.sites a,b --outer.sync_every 10 --train.steps 300 --plan.step_s 1 --plan.up_mbit 50 --plan.down_mbit 50 \
         --topology halves.yaml --outer.replan $replan >halves.$replan.out 2>&1 || fail "atoll sim over rates that halve"
 done
-grep -q "^amendment 1 of outer.replan: outer.every=2[0-9] from round 19 on" halves.true.out || fail "outer.replan amends nothing in atoll sim"
+grep -q "^amendment 1 of outer.replan: outer.sync_every=2[0-9] from round 19 on" halves.true.out || fail "outer.replan amends nothing in atoll sim"
 grep -q "^amendment" halves.false.out && fail "an amendment without outer.replan"
 
 echo "probe, plan, sim and train agree"

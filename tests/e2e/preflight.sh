@@ -60,7 +60,7 @@ planned "step_s: 1e6"
 check 8 --site a $a_data --train.steps 400 --site.probe link.yaml
 says WARN authority "the run takes longer: atoll cert roll"
 says WARN aggregator "the run takes longer: tell who runs it"
-check 4 --site a $a_data --model.width 32768 --model.layers 96 --model.heads 32
+check 4 --site a $a_data --model.d_model 32768 --model.layers 96 --model.heads 32
 says FAIL memory "end other programs"
 # The way there: a proxy that is not there.
 check 4 --site a $a_data --site.proxy http://127.0.0.1:9
@@ -99,7 +99,7 @@ mv kept tls/b.identity.key
 # Text that is not there, text that is too short for the run, and a site whose record would be empty.
 check 4 --site a --run.dir a --train.eval_every 20 --data.train 'data/gone-*.bin'
 says FAIL data "data/gone-*.bin"
-check 8 --site a $a_data --train.steps 1000000 --train.warmup 5
+check 8 --site a $a_data --train.steps 1000000 --train.warmup_steps 5
 says WARN data "is a part of the text missing?"
 check 8 --site a --run.dir a --data.train 'data/train-0-*.bin'
 says WARN held-out "this site's records will have no eval loss"

@@ -9,9 +9,9 @@ said() { # said WORDS FILE
 head -c 6000 text.txt >small.txt
 "$atoll" data --out data --sites 1 --sequence 8 small.txt >data.out 2>&1 || fail "atoll data"
 cat >run.yaml <<END
-model: {layers: 1, heads: 2, width: 64, context: 8}
+model: {layers: 1, heads: 2, d_model: 64, max_seq_len: 8}
 data: {tokenizer: bytes}
-train: {steps: 300, batch_tokens: 512, sequence: 8, lr: 0.01, warmup: 5, optimizer: adamw, checkpoint_every: 0}
+train: {steps: 300, batch_tokens: 512, seq_len: 8, lr: 0.01, warmup_steps: 5, optimizer: adamw, checkpoint_every: 0}
 device: {dtype: f32, threads: 1}
 privacy: {unit: sequence, epsilon: 2.5}
 END
@@ -38,7 +38,7 @@ audits 0 honest --set canaries
 said "100, by the loss against that of the initial model" audit-honest.out
 said "claimed      epsilon 2.4" audit-honest.out
 with=$(bound honest)
-trains silent --privacy.epsilon 0 --privacy.noise 0.01 --train.steps 600 # after 300, up to 4 guesses of 100 are wrong, by the draw
+trains silent --privacy.epsilon 0 --privacy.noise_multiplier 0.01 --train.steps 600 # after 300, up to 4 guesses of 100 are wrong, by the draw
 audits 1 silent --set canaries --claim 2.5
 said "is above the claimed epsilon 2.5: the mechanism does not do what was accounted" audit-silent.out
 [ "$(lines '"kind":"audit"' silent/audit.jsonl)" = 1 ] || fail "the audit is not on record"
@@ -69,11 +69,11 @@ encoder() { # encoder DIR DATA HEAD OBJECTIVE
 for objective in mlm labels; do
     [ $objective = mlm ] && of=text head="head: mlm" || { of=labels head="classes: [2], pooler: true"; }
     cat >$objective.yaml <<END
-model: {vocab: 300, layers: 1, heads: 2, width: 32, context: 16, causal: false, positions: rope, $head}
+model: {vocab_size: 300, layers: 1, heads: 2, d_model: 32, max_seq_len: 16, causal: false, positions: rope, $head}
 data: {tokenizer: external, objective: $objective, train: ["$of/train-0-*.bin"]}
-train: {steps: 4, batch_tokens: 256, sequence: 16, warmup: 1, optimizer: adamw, checkpoint_every: 0}
+train: {steps: 4, batch_tokens: 256, seq_len: 16, warmup_steps: 1, optimizer: adamw, checkpoint_every: 0}
 device: {dtype: f32, threads: 1}
-privacy: {unit: sequence, noise: 1}
+privacy: {unit: sequence, noise_multiplier: 1}
 END
     encoder $objective $of
 done

@@ -38,11 +38,11 @@ alone 0 --privacy.epsilon 2 --train.steps 12
 said "ev=privacy noise=$noise" alone.out
 alone 4 --privacy.epsilon 1 --train.steps 12
 said "is not kept: 12 charged steps and 0 further ones" alone.out
-alone 4 --privacy.epsilon 2 --privacy.noise 0.1 --train.steps 20
-said "possible: privacy.noise = " alone.out
+alone 4 --privacy.epsilon 2 --privacy.noise_multiplier 0.1 --train.steps 20
+said "possible: privacy.noise_multiplier = " alone.out
 alone 4 --privacy.epsilon 2 --privacy.sampling fixed
 said "no epsilon can be claimed" alone.out
-alone 4 --privacy.noise 1 --privacy.delta 0.01
+alone 4 --privacy.noise_multiplier 1 --privacy.delta 0.01
 said "the number of records" alone.out
 # The plan says the same before the run, and refuses what a claim cannot be.
 planned() { # planned CODE ARGUMENTS...
@@ -61,8 +61,8 @@ planned 0 --privacy.epsilon 2 --records 400
 said "q = 0.01;" plan.out
 said "verdict        signal over noise of all 12 steps is" plan.out
 said "leaving        every round waits for all" plan.out
-planned 4 --privacy.epsilon 2 --privacy.noise 0.1
-said "possible: privacy.noise = $noise" plan.out
+planned 4 --privacy.epsilon 2 --privacy.noise_multiplier 0.1
+said "possible: privacy.noise_multiplier = $noise" plan.out
 planned 4 --privacy.epsilon 2 --privacy.unit none
 said "nothing is hidden" plan.out
 planned 4 --privacy.epsilon 2 --privacy.delta 0.01
@@ -73,13 +73,13 @@ planned 0 --privacy.epsilon 8 --site-level --force
 said "Noise norm is " plan.out
 # A cap: the steps before are stored, and a higher cap goes on from there.
 rm -r alone
-alone 7 --privacy.noise 0.6 --privacy.cap 2
+alone 7 --privacy.noise_multiplier 0.6 --privacy.epsilon_max 2
 said "one more would make it" alone.out
 done=$(charged alone)
 [ "$done" -gt 0 ] && [ "$done" -lt $steps ] || fail "the cap allowed $done of $steps steps"
-alone 7 --privacy.noise 0.6 --privacy.cap 2
+alone 7 --privacy.noise_multiplier 0.6 --privacy.epsilon_max 2
 [ "$(charged alone)" = "$done" ] || fail "a step beyond the cap was charged"
-alone 0 --privacy.noise 0.6 --privacy.cap 9
+alone 0 --privacy.noise_multiplier 0.6 --privacy.epsilon_max 9
 [ "$(charged alone)" = $steps ] || fail "the run with a higher cap did not end"
 
 # What the list of charges says, and which line is damaged.
@@ -108,20 +108,20 @@ said "data/inner/privacy.charges is not there" ledger.out
 # A second run over the same people: with a ledger it counts, and both figures are said.
 ledger 0 alone alone
 said "together                 (epsilon, delta) = (" ledger.out
-alone 0 --privacy.noise 0.6 --run.dir people-1 --privacy.ledger people
+alone 0 --privacy.noise_multiplier 0.6 --run.dir people-1 --privacy.ledger people
 grep -q "privacy_ledger" alone.out && fail "the first run of a ledger has none before it"
-alone 0 --privacy.noise 0.6 --run.dir people-2 --privacy.ledger people
+alone 0 --privacy.noise_multiplier 0.6 --run.dir people-2 --privacy.ledger people
 said "The ledger has 1 other runs over these people (e2e of site alone): with all its steps this run alone costs" alone.out
 ledger 0 people-1 people-2
 both=$(sed -n 's/^together .* = (\([0-9.]*\), .*/\1/p' ledger.out)
 said "together they cost $both at delta" alone.out
-alone 4 --privacy.epsilon "$(awk "BEGIN { print $both * 0.99 }")" --privacy.noise 0.6 --run.dir people-2 --privacy.ledger people
+alone 4 --privacy.epsilon "$(awk "BEGIN { print $both * 0.99 }")" --privacy.noise_multiplier 0.6 --run.dir people-2 --privacy.ledger people
 said "is not kept" alone.out
 "$atoll" report --privacy people-2 --format text >officer.out 2>&1 || fail "report --privacy people-2"
 tr -s ' \n' ' ' <officer.out | grep -qF "together they cost $both" || fail "the page hides the other run"
 [ "$(stat -c %a people/list)$(stat -c %a people/key)" = 600600 ] || fail "others can read the ledger"
 sed -i '$d' people/list
-alone 1 --privacy.noise 0.6 --run.dir people-2 --privacy.ledger people
+alone 1 --privacy.noise_multiplier 0.6 --run.dir people-2 --privacy.ledger people
 said "what earlier runs have charged to the same people is not known" alone.out
 # Lines that are missing: each reader says so, and the site stops.
 cp alone/inner/privacy.charges whole
@@ -129,7 +129,7 @@ for lost in '' '$d' '5d' '1d'; do
     sed "${lost:-d}" whole >alone/inner/privacy.charges
     ledger 1 alone
     said "the budget that was spent is not known" ledger.out
-    alone 1 --privacy.noise 0.6 --train.steps $((steps + 1))
+    alone 1 --privacy.noise_multiplier 0.6 --train.steps $((steps + 1))
     said "the budget that was spent is not known" alone.out
 done
 cp whole alone/inner/privacy.charges
@@ -138,24 +138,24 @@ ledger 1 alone
 said "alone/inner/privacy.charges, line 7, is no charge" ledger.out
 
 # Strict mode: the site halts, and with a higher cap the run ends as any other.
-private="--privacy.unit sequence --privacy.noise 0.6"
+private="--privacy.unit sequence --privacy.noise_multiplier 0.6"
 serve
 train a $private
 a=$pid
-train b $private --privacy.cap 2
+train b $private --privacy.epsilon_max 2
 b=$pid
 ends 7 "$b" "site b, strict"
 said "this site ends its part of the run" b.out
 [ "$(charged b)" -gt 0 ] && [ "$(charged b)" -lt $steps ] || fail "in a run the cap allowed $(charged b) steps"
 kill -0 "$a" || fail "site a did not wait"
-train b $private --privacy.cap 9
+train b $private --privacy.epsilon_max 9
 b=$pid
 # A copy of b's directory comes back: what the manifests name is charged, beyond what the copy lists.
 until_rounds b 3
 kill -INT "$b"
 ends 75 "$b" "site b"
 cp -a b copy
-train b $private --privacy.cap 9
+train b $private --privacy.epsilon_max 9
 b=$pid
 until_rounds b 5
 kill -INT "$b"
@@ -167,7 +167,7 @@ mv copy b
 [ "$(charged b)" -lt "$spent" ] || fail "the copy is not older"
 tries=0
 while :; do # the aggregator has seen a later start of this site
-    train b $private --privacy.cap 9
+    train b $private --privacy.epsilon_max 9
     b=$pid
     code=0
     wait "$b" || code=$?
@@ -229,7 +229,7 @@ mode=quorum
 small a,b,c
 serve
 sites_start a b
-train c $private --privacy.cap 2
+train c $private --privacy.epsilon_max 2
 c=$pid
 ends 7 "$c" "site c, quorum"
 for s in a b; do eval "ends_quorum \"\$$s\" 'site $s'"; done

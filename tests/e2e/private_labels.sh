@@ -27,12 +27,12 @@ for s in a b c; do "$atoll" cert issue --role site --name $s --dir tls >>cert.ou
 describe() { # describe MODEL DATA TRAIN PRIVACY: run.yaml
     cat >run.yaml <<END
 run: {name: e2e, seed: 7}
-model: {vocab: 512, layers: 2, heads: 2, width: 32, context: 32, causal: false, positions: rope, embed_norm: true, pooler: true,
+model: {vocab_size: 512, layers: 2, heads: 2, d_model: 32, max_seq_len: 32, causal: false, positions: rope, embed_norm: true, pooler: true,
         pooler_norm: true, activation: geglu, bias: false, $1}
 data: {tokenizer: external, tokenizer_sha256: $sha, $2}
-train: {sequence: 32, warmup: 5, optimizer: adamw, $3}
+train: {seq_len: 32, warmup_steps: 5, optimizer: adamw, $3}
 device: {kind: cpu, dtype: f32, threads: 1}
-outer: {sites: [a, b, c], every: 8, codec: int8, straggler_timeout_s: 60, optimizer: average}
+outer: {sites: [a, b, c], sync_every: 8, codec: int8, straggler_timeout_s: 60, optimizer: average}
 site: {aggregator: "127.0.0.1:$port", aggregator_name: localhost}
 tls: {dir: tls}
 serve: {listen: "127.0.0.1:$port", dir: aggregator}
@@ -49,8 +49,8 @@ describe "head: mlm" 'objective: mlm, eval: ["data/eval-*.bin"]' \
 mv data text && mv labels data
 
 describe "classes: [3]" 'objective: labels, classes: [data, link, rounds], eval: ["data/eval-*.bin"]' \
-    "steps: 96, batch_tokens: 2048, lr: 0.01, eval_tokens: 8192, checkpoint_every: 8" "unit: owner, unit_sequences: 2, noise: 0.1, clip: 0.5"
-settings="--run.from public"
+    "steps: 96, batch_tokens: 2048, lr: 0.01, eval_tokens: 8192, checkpoint_every: 8" "unit: owner, unit_sequences: 2, noise_multiplier: 0.1, clip: 0.5"
+settings="--run.init_from public"
 serve
 sites_start a b c
 until_rounds b 9

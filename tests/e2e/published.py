@@ -17,7 +17,7 @@ ATOLL, GOLDEN = sys.argv[1], sys.argv[2]
 IMPORTED = ("gpt2", "bert", "llama2", "llama3", "mistral", "smollm", "modernbert", "albert")
 ENCODERS = ("bert", "modernbert", "albert")
 REFUSED = {"distilbert": "model_type = distilbert: there is no such model here", "t5": "model_type = t5: there is no such model here"}
-SETTINGS = ["--train.sequence", "16", "--train.batch_tokens", "64", "--train.warmup", "0"]
+SETTINGS = ["--train.seq_len", "16", "--train.batch_tokens", "64", "--train.warmup_steps", "0"]
 LIMIT = 1e-5  # of the largest logit; deploy/check-export.py has 1e-4
 failures = []
 

@@ -165,9 +165,9 @@ killed "$half"
 "$atoll" data --out data --sequence 32 --force text.txt >data.out 2>&1 || fail "atoll data"
 cat >run.yaml <<END
 run: {name: e2e, seed: 5, dir: a}
-model: {layers: 1, heads: 2, width: 32, context: 32}
+model: {layers: 1, heads: 2, d_model: 32, max_seq_len: 32}
 data: {train: [data/train-0-0000.bin], eval: [data/eval-0000.bin]}
-train: {steps: 20, sequence: 32, batch_tokens: 256, warmup: 0, eval_every: 5, eval_tokens: 512}
+train: {steps: 20, seq_len: 32, batch_tokens: 256, warmup_steps: 0, eval_every: 5, eval_tokens: 512}
 device: {dtype: f32, threads: 1}
 END
 for more in 20 30; do

@@ -33,7 +33,7 @@ sys.exit("nothing was raised")
 END
     grep -q "$words" refused.out || fail "the error says \"$(cat refused.out)\" and not \"$words\""
 }
-refused "unknown key outer.evry; the nearest is outer.every" outer.evry=3
+refused "unknown key outer.evry; the nearest is outer.sync_every" outer.evry=3
 printf '{"tensors": [{"name": "x", "shape": [2, 0]}]}' >bad.json
 refused "bad.json: tensor 0: shape: a number is below 1" model.tensors=bad.json
 printf '{"tensors": [{"name": "x", "shape": [2]}, {"name": "x", "shape": [2]}]}' >bad.json
@@ -205,13 +205,13 @@ words += b" " * (-len(words) % 8)
 open(sys.argv[1], "wb").write(len(words).to_bytes(8, "little") + words + data)
 END
 python3 values.py values.safetensors 0 && python3 values.py less.safetensors 1 || fail "values.py"
-settings="--model.tensors tensors.json --run.from less.safetensors"
+settings="--model.tensors tensors.json --run.init_from less.safetensors"
 code=0
 "$atoll" serve --config run.yaml $settings >refused.out 2>&1 || code=$?
 [ $code = 4 ] && grep -q "less.safetensors: tensor experts.0.up is missing" refused.out || fail "exit code $code: $(cat refused.out)"
-settings="--model.tensors tensors.json --run.from values.safetensors"
+settings="--model.tensors tensors.json --run.init_from values.safetensors"
 export PLAIN_STILL=1 # what is not trained stays as it was given
-two_python run.from=values.safetensors
+two_python run.init_from=values.safetensors
 unset PLAIN_STILL
 tail -c +9 a.checkpoint >held
 tail -c "$(wc -c <held)" values.safetensors | cmp - held || fail "a run from given values does not begin with them"

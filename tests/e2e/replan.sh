@@ -13,7 +13,7 @@ step_ms=$(sed -n 's/.*"kind":"round".*"round":1,.*"compute_ms":\([0-9.]*\).*/\1/
 every=$(awk -v ms="$step_ms" 'BEGIN { n = int(400 / (ms / 20)); print (n < 8 ? 8 : n > 200 ? 200 : n) }')
 steps=$((18 * every))
 rm -rf a b aggregator ./*.out
-sed -i "s/^  steps: .*/  steps: $steps/; s/^  every: .*/  every: $every/" run.yaml
+sed -i "s/^  steps: .*/  steps: $steps/; s/^  sync_every: .*/  sync_every: $every/" run.yaml
 "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
 
 # About six rounds, then rounds that wait as long as a third of their steps or longer.
@@ -37,11 +37,11 @@ same_state a b
 wanted_a=$(final a) wanted_b=$(final b)
 
 # Who made them, why, and that both sites have trained by them.
-sed -n 's/.*ev=amendment number=\([0-9]*\) setting="*\([a-z.]*\)=\([0-9]*\)"* from_round=\([0-9]*\) by=atoll:\/\/e2e\/aggregator left=[0-9]*$/\1 \2 \3 \4/p' \
+sed -n 's/.*ev=amendment number=\([0-9]*\) setting="*\([a-z._]*\)=\([0-9]*\)"* from_round=\([0-9]*\) by=atoll:\/\/e2e\/aggregator left=[0-9]*$/\1 \2 \3 \4/p' \
     serve.out >amendments
 [ -s amendments ] || fail "no amendment was made"
 read -r number key value from <amendments
-[ "$number $key" = "1 outer.every" ] && [ "$value" -gt "$every" ] && [ "$from" -ge 4 ] ||
+[ "$number $key" = "1 outer.sync_every" ] && [ "$value" -gt "$every" ] && [ "$from" -ge 4 ] ||
     fail "the first amendment is no longer round of a running run: $(cat amendments)"
 grep -q "ev=replan every=$value before=$every from_round=$from share=0\.[0-9]* trained_s=.* waited_s=" serve.out || fail "it is not said why"
 for s in a b; do
@@ -50,7 +50,7 @@ for s in a b; do
 done
 
 "$atoll" report aggregator --out report.html >report.out 2>&1 || fail "atoll report"
-grep -Eq "amendment 1: outer.every=$value from round $from on \(outer.replan: training had [0-9.]* % of the time, [0-9.]* s, and waited" \
+grep -Eq "amendment 1: outer.sync_every=$value from round $from on \(outer.replan: training had [0-9.]* % of the time, [0-9.]* s, and waited" \
     report.html || fail "the report does not say why"
 
 # The same run over loopback, which is given them before the first step.

@@ -1,21 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Rounds by time (outer.every_s): two sites of unequal speed make different numbers of steps in a round. All members end with the same
+# Rounds by time (outer.sync_interval_s): two sites of unequal speed make different numbers of steps in a round. All members end with the same
 # outer state, each site's books close, a killed site comes back, and repeated steps give the same bits although the clock does not.
 . "$(dirname "$0")/lib.sh"
 steps=600 every=150 checkpoint_every=3
 configure a,b
-settings="--outer.every_s 0.25 --train.checkpoint_keep 60"
+settings="--outer.sync_interval_s 0.25 --train.checkpoint_keep 60"
 serve
 train a
 a=$pid
-train b --site.share 8
+train b --site.batch_scale 8
 b=$pid
 until_rounds b 1
 sleep 0.15
 kill -9 "$b" # in the middle of a round
 wait "$b" 2>/dev/null || :
-train b --site.share 8
+train b --site.batch_scale 8
 b=$pid
 ends 0 "$a" "site a"
 ends 0 "$b" "site b"
@@ -53,7 +53,7 @@ last=$(ls again/inner | grep '^[0-9]' | tail -n 1)
 for c in $(ls again/inner | grep '^[0-9]' | tail -n +3); do rm -r "again/inner/$c"; done
 rm again/inner/CURRENT again/log.txt
 "$atoll" train --config run.yaml --site.name b --run.dir again --data.train "data/train-1-*.bin" --log.progress none $settings \
-    --site.share 8 >>again.out 2>&1 || fail "the repeated steps"
+    --site.batch_scale 8 >>again.out 2>&1 || fail "the repeated steps"
 grep -q "round_over.*recorded=1" again/log.txt || fail "no round ended where its record says"
 ! grep -q "recorded=0" again/log.txt || fail "the clock ended a round that is on record"
 for f in b/inner/"$last"/*; do
@@ -66,14 +66,14 @@ refused() { # refused WORDS COMMAND...
     "$@" >refused.out 2>&1 || code=$?
     [ "$code" = 4 ] && grep -q "$words" refused.out || fail "exit code $code without \"$words\" from: $*"
 }
-dry="$atoll train --config run.yaml --site.name a --dry-run --outer.every_s 5"
-refused "outer.every_s = 5 needs outer.overlap_steps = 0" $dry --outer.overlap_steps 3
-refused "outer.every_s = 5 needs outer.mode = strict" $dry --outer.mode quorum
-refused "outer.every_s = 5 needs outer.fragments = 1" $dry --outer.fragments 2
-refused "outer.every_s = 5 needs outer.grow = " $dry --outer.grow "[2, 2, 600]"
-refused "outer.every_s = 5 needs outer.first_every and second_every = 0" $dry --outer.first_every 300
-refused "outer.every_s = 5 needs train.compress = none" $dry --train.compress onebit
-refused "give --outer.every_s 0" "$atoll" plan --config run.yaml --outer.every_s 5
+dry="$atoll train --config run.yaml --site.name a --dry-run --outer.sync_interval_s 5"
+refused "outer.sync_interval_s = 5 needs outer.overlap_steps = 0" $dry --outer.overlap_steps 3
+refused "outer.sync_interval_s = 5 needs outer.mode = strict" $dry --outer.mode quorum
+refused "outer.sync_interval_s = 5 needs outer.fragments = 1" $dry --outer.fragments 2
+refused "outer.sync_interval_s = 5 needs outer.interval_schedule = " $dry --outer.interval_schedule "[2, 2, 600]"
+refused "outer.sync_interval_s = 5 needs outer.moment1_every and moment2_every = 0" $dry --outer.moment1_every 300
+refused "outer.sync_interval_s = 5 needs train.compress = none" $dry --train.compress onebit
+refused "give --outer.sync_interval_s 0" "$atoll" plan --config run.yaml --outer.sync_interval_s 5
 
 # A system without the clock: refused, with what to do.
 cat >noclock.c <<'END'
@@ -90,5 +90,5 @@ if cc -shared -fPIC -o noclock.so noclock.c 2>/dev/null && ldd "$atoll" 2>/dev/n
     code=0
     LD_PRELOAD=$PWD/noclock.so "$atoll" train --config run.yaml --site.name a --run.dir clockless --data.train "data/train-0-*.bin" \
         --log.progress none $settings >clockless.out 2>&1 || code=$?
-    [ "$code" -ne 0 ] && grep -q "needs a clock that is never set back.*outer.every_s = 0" clockless.out || fail "exit code $code without a clock"
+    [ "$code" -ne 0 ] && grep -q "needs a clock that is never set back.*outer.sync_interval_s = 0" clockless.out || fail "exit code $code without a clock"
 fi

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# SPARTA (outer.draw): each round exchanges another share of the parameters. All members end with the same outer state, also after
+# SPARTA (outer.sync_fraction): each round exchanges another share of the parameters. All members end with the same outer state, also after
 # kill -9; between rounds of the outer state only drawn values change; the bytes are those of the share.
 . "$(dirname "$0")/lib.sh"
 steps=80 every=4 codec=bf16 checkpoint_every=7
 configure a,b
-settings="--outer.optimizer average --outer.draw 0.1"
+settings="--outer.optimizer average --outer.sync_fraction 0.1"
 undisturbed
 fa=$(final a) fb=$(final b)
 [ -n "$fa" ] && [ "${fa% *}" = "${fb% *}" ] || fail "the sites differ: $fa / $fb"

@@ -102,9 +102,9 @@ bad "the shares add up to 0.8" --train.stages 2@0.5,4@0.3
 bad '"2@0.5" has fewer layers than the 3 of the stage before' --train.stages 3@0.5,2@0.5
 bad '"4" is not LAYERS@SHARE' --train.stages 2@0.5,4
 bad "the last stage has 2 layers" --train.stages 2@1
-bad "ends after step 20, which is no multiple of outer.every = 8; the nearest is 24, with shares that add up to 0.375" --train.stages 2@0.3125,4@0.6875
+bad "ends after step 20, which is no multiple of outer.sync_every = 8; the nearest is 24, with shares that add up to 0.375" --train.stages 2@0.3125,4@0.6875
 bad "needs outer.fragments = 1" --train.stages 2@0.5,4@0.5 --outer.fragments 2
 bad "needs outer.mode = strict" --train.stages 2@0.5,4@0.5 --outer.mode quorum
-bad "train.stages with model.shared = true" --train.stages 2@0.5,4@0.5 --model.shared true
+bad "train.stages with model.share_layers = true" --train.stages 2@0.5,4@0.5 --model.share_layers true
 bad "two rules which layers run" --train.stages 2@0.5,4@0.5 --train.layer_drop 0.5
 echo "stages: ok"

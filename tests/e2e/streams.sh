@@ -34,7 +34,7 @@ never() {
 
 # Exchanges of 3.6 MB: many times what is in flight at once.
 steps=8 every=2 codec=f32 configure a
-sed -i -e 's/width: 32/width: 192/' -e 's/layers: 4/layers: 2/' run.yaml
+sed -i -e 's/d_model: 32/d_model: 192/' -e 's/layers: 4/layers: 2/' run.yaml
 code=0
 "$atoll" wan --topology satellite --mode packets -- true >packets.out 2>&1 || code=$?
 if [ "$code" = 4 ] && grep -q UNSUPPORTED packets.out; then

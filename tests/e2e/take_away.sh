@@ -6,8 +6,8 @@
 . "$(dirname "$0")/lib.sh"
 
 golden=$repository/tests/golden/gpt/model.safetensors
-model="--run.dir run --data.tokenizer external --model.vocab 48 --model.width 16 --model.layers 2 --model.heads 2
-       --model.context 12 --train.sequence 12 --train.batch_tokens 48 --train.steps 3 --train.warmup 0 --device.dtype f32"
+model="--run.dir run --data.tokenizer external --model.vocab_size 48 --model.d_model 16 --model.layers 2 --model.heads 2
+       --model.max_seq_len 12 --train.seq_len 12 --train.batch_tokens 48 --train.steps 3 --train.warmup_steps 0 --device.dtype f32"
 refused() { # refused WORDS COMMAND...: exit code 4 and these words
     words=$1 code=0
     shift
@@ -33,7 +33,7 @@ cmp once.out twice.out || fail "the same seed writes another text"
 # A Llama likewise: there and back is the same file, and the logits are those of LlamaForCausalLM.
 golden_llama=$repository/tests/golden/llama/model.safetensors
 llama="$model --run.dir llama --model.heads 4 --model.kv_heads 2 --model.norm rms --model.norm_eps 1e-3 --model.positions rope
-       --model.rope_theta 100 --model.activation swiglu --model.mlp 40 --model.bias false --model.tied false"
+       --model.rope_theta 100 --model.activation swiglu --model.d_ff 40 --model.bias false --model.tie_embeddings false"
 "$atoll" import $llama --model "$golden_llama" >>import.out 2>&1 || fail "atoll import of a Llama"
 "$atoll" export $llama --out hf >>export.out 2>&1 || fail "atoll export of a Llama"
 cmp hf/model.safetensors "$golden_llama" || fail "the exported Llama differs"
@@ -43,7 +43,7 @@ sed -n 's/^logits [0-9]* //p' "$repository/tests/golden/llama/values.txt" | tr '
 paste logits wanted | awk '{ d = $1 - $2; if (d > 1e-5 || d < -1e-5) exit 1 } END { exit NR != 48 }' || fail "logits of a Llama"
 "$atoll" sample $llama --ids 1,2 --tokens 20 >once.out || fail "atoll sample of a Llama, beyond its context"
 refused "model.kv_heads: 0 here, 2 there" "$atoll" eval $llama --model.kv_heads 0
-refused "model.tied: true here, false there" "$atoll" eval $llama --model.tied true
+refused "model.tie_embeddings: true here, false there" "$atoll" eval $llama --model.tie_embeddings true
 refused "not GPT-2 (model.positions is not learned), nor Llama (model.norm = layer)" \
     "$atoll" import $model --run.dir neither --model.positions rope --model "$golden"
 
@@ -52,7 +52,7 @@ refused "not GPT-2 (model.positions is not learned), nor Llama (model.norm = lay
 [ -e parts/model.safetensors.index.json ] && [ ! -e parts/model.safetensors ] || fail "no parts"
 "$atoll" import --model parts --write-config derived.yaml >>import.out 2>&1 || fail "atoll import --write-config"
 refused "derived.yaml exists" "$atoll" import --model parts --write-config derived.yaml
-common="--run.dir derived --train.sequence 12 --train.batch_tokens 48 --train.steps 3 --train.warmup 0 --device.dtype f32"
+common="--run.dir derived --train.seq_len 12 --train.batch_tokens 48 --train.steps 3 --train.warmup_steps 0 --device.dtype f32"
 "$atoll" import --config derived.yaml $common --model parts >>import.out 2>&1 || fail "atoll import of parts"
 "$atoll" export --config derived.yaml $common --out again >>export.out 2>&1 || fail "atoll export of what was derived"
 cmp again/model.safetensors "$golden_llama" || fail "the Llama of the derived configuration differs"

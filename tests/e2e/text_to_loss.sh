@@ -10,8 +10,8 @@ same() { # same NAME SETTING...
     shift
     "$one_site" text.txt "$name" --train.steps 24 "$@" >"$name.out" 2>&1 || fail "one_site $*"
     "$atoll" train --run.dir "$name-train" --data.train "$name/train-0-*.bin" --data.eval "$name/eval-*.bin" --train.steps 24 \
-        --model.vocab 256 --model.layers 4 --model.heads 4 --model.width 128 --train.sequence 128 --train.batch_tokens 2048 \
-        --train.optimizer lamb --train.lr 0.01 --train.warmup 20 --train.eval_tokens 1000000 --device.dtype f32 --device.threads 1 \
+        --model.vocab_size 256 --model.layers 4 --model.heads 4 --model.d_model 128 --train.seq_len 128 --train.batch_tokens 2048 \
+        --train.optimizer lamb --train.lr 0.01 --train.warmup_steps 20 --train.eval_tokens 1000000 --device.dtype f32 --device.threads 1 \
         --log.progress none "$@" >"$name-train.out" 2>&1 || fail "atoll train $*"
     sed -n 's/^step \([0-9]*\) loss \([^ ]*\) .*/\1 \2/p; s/^held-out loss \([^ ]*\) .*/eval \1/p' "$name.out" >walked
     sed -n 's/.*"kind":"step".*"step":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/p' "$name-train/metrics.jsonl" >trained

@@ -47,7 +47,7 @@ refused() { # refused CODE WORDS COMMAND...
 refused 4 "model.heads: 4 here, 2 there" "$atoll" eval --config run.yaml --from aggregator --model.heads 4
 refused 4 "another outer.optimizer" "$atoll" export --config run.yaml --from aggregator --outer.optimizer sgd --out x
 refused 4 "outer.partition: balanced here" "$atoll" eval --config run.yaml --from aggregator --outer.partition balanced
-"$atoll" eval --config run.yaml --from aggregator --outer.lr 0.3 --outer.codec bf16 --outer.every 4 >other.out 2>&1 ||
+"$atoll" eval --config run.yaml --from aggregator --outer.lr 0.3 --outer.codec bf16 --outer.sync_every 4 >other.out 2>&1 ||
     fail "atoll eval minds how the state was trained"
 [ "$(grep loss eval.out)" = "$(grep loss other.out)" ] || fail "the settings of the training change what is evaluated"
 again="$atoll train --config run.yaml --site.name a --data.train data/train-0-*.bin --log.progress none"

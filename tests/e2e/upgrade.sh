@@ -6,7 +6,7 @@
 . "$(dirname "$0")/lib.sh"
 golden="$repository/tests/golden/runs"
 format=2
-tiny="--model.layers 1 --model.heads 1 --model.width 8 --model.context 8 --train.sequence 8 --train.eval_tokens 256"
+tiny="--model.layers 1 --model.heads 1 --model.d_model 8 --model.max_seq_len 8 --train.seq_len 8 --train.eval_tokens 256"
 
 # All steps are done and the last contributions are stored, so what is left is the same on every machine: decode, sum, outer step.
 make() {
@@ -49,7 +49,16 @@ refused() {
     shift
     "$atoll" "$@" >refused.out 2>&1 || code=$?
     [ $code = 4 ] && grep -q -- "$words" refused.out || fail "$*: exit code $code, wanted 4 and '$words'"
-    ! grep -q 'outer.every' refused.out || fail "$*: it compares settings"
+    ! grep -q 'outer.sync_every' refused.out || fail "$*: it compares settings"
+}
+
+# renamed FILE: a configuration with former names is refused with the new ones, and docs/backup.md says how they come into the file
+renamed() {
+    code=0
+    "$atoll" train --config "$1" --dry-run >renamed.out 2>&1 || code=$?
+    [ $code = 4 ] && grep -q "$1:26: outer.every is now named outer.sync_every" renamed.out || fail "former names: exit code $code"
+    sed -n 's/.*:\([0-9]*\): [a-z]*\.\([a-z0-9_]*\) is now named [a-z]*\.\([a-z0-9_]*\)$/\1s,\2,\3,/p' renamed.out >names.sed
+    sed -i -f names.sed "$1"
 }
 
 for made in "$golden"/[0-9]*; do
@@ -59,6 +68,7 @@ for made in "$golden"/[0-9]*; do
     for who in "aggregator --host localhost,127.0.0.1" "site --name a" "site --name b"; do # those of then have expired
         "$atoll" cert issue --role $who --dir tls >>cert.out 2>&1 || fail "a new certificate"
     done
+    [ "${made##*/}" != 2 ] || renamed run.yaml
     free_port
     settings="$tiny --site.aggregator 127.0.0.1:$port --serve.listen 127.0.0.1:$port"
     cp -r aggregator newer
@@ -71,7 +81,7 @@ for made in "$golden"/[0-9]*; do
 done
 
 # Another format, newer or older, and another setting as well.
-other="$settings --outer.every 100 --run.dir newer-a --serve.dir newer"
+other="$settings --outer.sync_every 100 --run.dir newer-a --serve.dir newer"
 for at in newer newer-a data; do
     sed -i 's/, format [0-9]*/, format 99/; s/^written by .*/written by atoll 9.0.0 (0123456)/' $at/FORMAT
 done

@@ -33,9 +33,9 @@ def refused(url, **how):
     return 200
 
 
-def sample(text, name, replica):
-    found = re.search(rf'^{name}\{{run="e2e",replica="{replica}"\}} (\S+)$', text, re.MULTILINE)
-    assert found, f"{name} of {replica} is missing"
+def sample(text, name, site):
+    found = re.search(rf'^{name}\{{run="e2e",site="{site}"\}} (\S+)$', text, re.MULTILINE)
+    assert found, f"{name} of {site} is missing"
     return float(found.group(1))
 
 
@@ -45,7 +45,7 @@ def waiting(serve, site):
     assert sites["b"]["waited_for"] and not sites["b"]["trains"], sites["b"]
     assert not sites["a"]["waited_for"], sites["a"]
     metrics = get(serve + "metrics")[1]
-    assert sample(metrics, "atoll_waited_for", "b") == 1
+    assert sample(metrics, "atoll_blocking_others", "b") == 1
     assert 80 * 86400 < sample(metrics, "atoll_certificate_remaining_seconds", "aggregator") <= 90 * 86400
     (own,) = json.loads(get(site + "status.json")[1])["sites"]
     assert own["name"] == "a" and own["state"].startswith("waiting for b"), own
@@ -95,7 +95,7 @@ def running(serve, site, record):
     metrics = get(site + "metrics")[1]
     assert sample(metrics, "atoll_step", "a") >= own["step"] and 'cause="compute"' in metrics
     for name in ("accuracy", "accuracy_norm", "chance"):
-        value = float(re.search(rf'^atoll_eval_{name}\{{run="e2e",replica="a",task="arc"\}} (\S+)$', metrics, re.MULTILINE).group(1))
+        value = float(re.search(rf'^atoll_eval_{name}\{{run="e2e",site="a",task="arc"\}} (\S+)$', metrics, re.MULTILINE).group(1))
         task = [r for r in rows("a", "metrics.jsonl") if r["kind"] == "task" and r["of"] == "arc"]
         assert any(abs(value - r[name]) < 1e-8 for r in task), (name, value, task)
     assert own["probes"][1]["prompt"] == "<img src=x onerror=alert(1)>", own["probes"]

@@ -29,7 +29,7 @@ serve
 listening
 python3 "$here/choices.py" write
 site_a() { # it evaluates, with a prompt that a careless page would run
-    train a --eval.every_rounds 2 --eval.tasks arc=arc.jsonl,query=query.jsonl --eval.probes "The ,<img src=x onerror=alert(1)>" --data.train "PLANTEDPATH/data/train-0-*.bin" --train.checkpoint_every 1000
+    train a --eval.every_rounds 2 --eval.tasks arc=arc.jsonl,query=query.jsonl --eval.prompts "The ,<img src=x onerror=alert(1)>" --data.train "PLANTEDPATH/data/train-0-*.bin" --train.checkpoint_every 1000
     a=$pid
 }
 site_a
@@ -62,7 +62,7 @@ python3 "$here/watch.py" listeners 0 "$b" || fail "a site without a page listens
 python3 "$here/watch.py" listeners 2 "$serve_pid" || fail "the aggregator listens at more than serve.listen and its page"
 python3 "$here/watch.py" listeners 2 "$far_watch" || fail "atoll watch listens at more than its page's and its metrics' address"
 python3 "$here/watch.py" get "http://127.0.0.1:$(sed -n '2s#.*:\([0-9]*\)/metrics#\1#p' far.out)/metrics" >scraped.out || fail "the metrics from afar"
-grep -q 'atoll_step{.*replica="a"' scraped.out || fail "the metrics from afar know no site"
+grep -q 'atoll_step{.*site="a"' scraped.out || fail "the metrics from afar know no site"
 if command -v promtool >/dev/null; then
     python3 "$here/watch.py" get "$(url serve.out)metrics" | promtool check metrics >promtool.out 2>&1 || fail "promtool: /metrics"
 else

@@ -86,7 +86,8 @@ static inline double gpt64_gate(const struct gpt64 *g, const double *row, size_t
 static inline bool gpt64_local(const struct gpt64 *g, int l)
 {
     const struct settings *s = g->s;
-    return s->model_window && (!s->model_global_every || l % s->model_global_every);
+    return s->model_sliding_window &&
+           (!s->model_global_attn_every || l % s->model_global_attn_every);
 }
 
 /* Training only: the mask, value by value, from its definition. place: 1 behind the embeddings,
@@ -100,7 +101,7 @@ static inline void gpt64_drop(const struct gpt64 *g, double *x, unsigned place, 
         for (size_t t = (size_t)b->cu_seqlens[i]; t < (size_t)b->cu_seqlens[i + 1]; t++)
             for (size_t c = 0; c < C; c++) {
                 uint64_t row =
-                    b->numbers[i] * (uint64_t)g->s->train_sequence + (t - (size_t)b->cu_seqlens[i]);
+                    b->numbers[i] * (uint64_t)g->s->train_seq_len + (t - (size_t)b->cu_seqlens[i]);
                 rng_block(seed, RNG_DROPOUT | b->step << 32,
                           row << 32 | (uint64_t)place << 16 | c / 8, words);
                 bool cut = (words[c % 8 / 2] >> (c % 2 ? 16 : 0) & 0xffff) < below;
@@ -150,7 +151,7 @@ static inline void gpt64_attend(const struct gpt64 *g, double *out, const double
 static inline void gpt64_attention(const struct gpt64 *g, double *out, const double *qkv, int l,
                                    const struct batch *b)
 {
-    size_t reach = gpt64_local(g, l) ? (size_t)g->s->model_window / 2 : g->T;
+    size_t reach = gpt64_local(g, l) ? (size_t)g->s->model_sliding_window / 2 : g->T;
     for (size_t i = 0; i < b->sequences; i++)
         for (size_t t = (size_t)b->cu_seqlens[i]; t < (size_t)b->cu_seqlens[i + 1]; t++)
             for (size_t head = 0; head < g->NH; head++) {
@@ -172,7 +173,7 @@ static inline void gpt64_attention_sublayer(const struct gpt64 *g, int l, double
                                             double *wide, const struct batch *b)
 {
     size_t C = g->C, row = C + 2 * g->KVH * (C / g->NH);
-    int at = g->s->model_shared ? 0 : l;
+    int at = g->s->model_share_layers ? 0 : l;
 #define P(name) gpt64_find(g, at, name)
     gpt64_linear(g, wide, h, P("attn.qkv.weight"), P("attn.qkv.bias"), C, row);
     if (g->s->model_positions == MODEL_POSITIONS_ROPE)
@@ -185,7 +186,7 @@ static inline void gpt64_mlp(const struct gpt64 *g, int l, double *out, const do
                              double *wide)
 {
     size_t C = g->C, F = g->F;
-    int at = g->s->model_shared ? 0 : l;
+    int at = g->s->model_share_layers ? 0 : l;
     bool gated = table_gated(g->s);
     gpt64_linear(g, wide, h, P("mlp.up.weight"), P("mlp.up.bias"), C, gated ? 2 * F : F);
     for (size_t t = 0; t < g->T; t++) /* rows of 2F close up to rows of F */
@@ -205,12 +206,13 @@ static inline void gpt64_scale(const struct gpt64 *g, double *x, int l, const st
         x[i] /= 1 - (double)l / (double)g->s->model_layers * (1 - theta);
 }
 
-/* train.standard: half of mean^2 + variance - log variance - 1 of each channel of a branch's input,
- * times the targets; below 1e-5 the tangent of the logarithm. Of layers that learn. */
+/* train.standardization_weight: half of mean^2 + variance - log variance - 1 of each channel of a
+ * branch's input, times the targets; below 1e-5 the tangent of the logarithm. Of layers that learn.
+ */
 static inline double gpt64_standard(const struct gpt64 *g, const double *x, const struct batch *b)
 {
     double sum = 0, T = (double)g->T;
-    for (size_t c = 0; c < g->C && g->s->train_standard > 0; c++) {
+    for (size_t c = 0; c < g->C && g->s->train_standardization_weight > 0; c++) {
         double mean = 0, v = 0;
         for (size_t t = 0; t < g->T; t++)
             mean += x[t * g->C + c] / T;
@@ -219,8 +221,8 @@ static inline double gpt64_standard(const struct gpt64 *g, const double *x, cons
         double ln = v > 1e-5 ? log(v) : log(1e-5) + (v - 1e-5) / 1e-5;
         sum += (mean * mean + v - ln - 1) / 2;
     }
-    return g->s->train_standard * (double)(batch_targets(b) ? batch_targets(b) : batch_labels(b)) *
-           sum;
+    return g->s->train_standardization_weight *
+           (double)(batch_targets(b) ? batch_targets(b) : batch_labels(b)) * sum;
 }
 
 static inline double gpt64_layer(const struct gpt64 *g, int l, double *x, double *h, double *wide,
@@ -228,7 +230,7 @@ static inline double gpt64_layer(const struct gpt64 *g, int l, double *x, double
 {
     double standard = gpt64_standard(g, x, b);
     bool post = g->s->model_norm_place == MODEL_NORM_POST;
-    int at = g->s->model_shared ? 0 : l;
+    int at = g->s->model_share_layers ? 0 : l;
     gpt64_norm(g, h, x, at, post ? "none" : "norm1", g->C);
     gpt64_attention_sublayer(g, l, out, h, wide, b);
     gpt64_drop(g, out, 2 + 2 * (unsigned)l, g->C, b);
@@ -289,7 +291,7 @@ static inline void gpt64_token_head(const struct gpt64 *g, double *l, const doub
         gpt64_norm(g, e, e, -1, "mlm.norm", g->E);
     }
     gpt64_linear(g, l, dense ? e : x, head ? head : wte, gpt64_find(g, -1, "mlm.bias"), g->E,
-                 (size_t)g->s->model_vocab);
+                 (size_t)g->s->model_vocab_size);
     free(e);
 }
 
@@ -318,13 +320,13 @@ static inline double gpt64_sequence_loss(const struct gpt64 *g, const double *x,
         gpt64_norm(&one, pooled, pooled, -1, "pooler.norm", g->C);
     gpt64_linear(&one, l, pooled, gpt64_find(g, -1, weight), gpt64_find(g, -1, bias), g->C,
                  classes);
-    loss = gpt64_xent(l, classes, label) / (double)g->s->model_heads_n;
-    for (int64_t i = 1; i < g->s->model_heads_n; i++) {
+    loss = gpt64_xent(l, classes, label) / (double)g->s->model_classifier_heads;
+    for (int64_t i = 1; i < g->s->model_classifier_heads; i++) {
         snprintf(weight, sizeof weight, "classes.0.%d.weight", (int)i);
         snprintf(bias, sizeof bias, "classes.0.%d.bias", (int)i);
         gpt64_linear(&one, l, pooled, gpt64_find(g, -1, weight), gpt64_find(g, -1, bias), g->C,
                      classes);
-        loss += gpt64_xent(l, classes, label) / (double)g->s->model_heads_n;
+        loss += gpt64_xent(l, classes, label) / (double)g->s->model_classifier_heads;
     }
     free(pooled), free(l), free(in);
     return loss;
@@ -334,7 +336,7 @@ static inline double gpt64_sequence_loss(const struct gpt64 *g, const double *x,
 static inline double gpt64_orthogonal(const struct gpt64 *g, const struct batch *b)
 {
     const double *w[16];
-    int n = (int)g->s->model_heads_n;
+    int n = (int)g->s->model_classifier_heads;
     double sum = 0;
     for (int i = 0; i < n && n > 1; i++) {
         char name[TABLE_NAME_MAX] = "classes.0.weight";
@@ -363,13 +365,14 @@ static inline double gpt64_loss(const struct settings *s, const struct table *t,
     struct gpt64 g = {.s = s,
                       .t = t,
                       .p = p,
-                      .C = (size_t)s->model_width,
+                      .C = (size_t)s->model_d_model,
                       .F = table_mlp(s),
                       .NH = (size_t)s->model_heads,
                       .KVH = table_kv_heads(s),
                       .T = b->tokens_count,
-                      .E = s->model_embed ? (size_t)s->model_embed : (size_t)s->model_width};
-    size_t V = (size_t)s->model_vocab, wide_max = 2 * g.F > 3 * g.C ? 2 * g.F : 3 * g.C;
+                      .E = s->model_embedding_size ? (size_t)s->model_embedding_size
+                                                   : (size_t)s->model_d_model};
+    size_t V = (size_t)s->model_vocab_size, wide_max = 2 * g.F > 3 * g.C ? 2 * g.F : 3 * g.C;
     double *x = calloc(g.T * g.C, 8), *h = calloc(g.T * g.C, 8), *out = calloc(g.T * g.C, 8);
     double *wide = calloc(g.T * wide_max, 8), *l = calloc(g.T * V, 8), loss = 0;
     double *e = calloc(g.T * g.E, 8);

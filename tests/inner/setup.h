@@ -9,7 +9,8 @@
 #include "kernels/base/bytes.h"
 #include "kernels/base/rng.h"
 
-/* Settings with the defaults, changed by words "--model.width", "16", ..., NULL. In memory of `a`.
+/* Settings with the defaults, changed by words "--model.d_model", "16", ..., NULL. In memory of
+ * `a`.
  */
 static inline struct settings *setup_settings(struct arena *a, const char *const *words)
 {

@@ -85,15 +85,15 @@ configure a,b
 "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
 begin
 amend outer.lr 0.35 1
-amend outer.every 6 2
+amend outer.sync_every 6 2
 amend train.steps 41 3
 amend outer.codec int4 3
 foreign --die 0:1:adopting
 killed "$pid"
 foreign --noise 2 --check 1:2 --check 0:3 --chunk 2048 --pause 0.02 --die 1:3:sending
 killed "$pid"
-amend outer.every 2 5
-amend outer.every 10 5
+amend outer.sync_every 2 5
+amend outer.sync_every 10 5
 amend outer.lr 0.6 6
 amend outer.codec e3m0 6
 rm b/fragment-* b/outbox-* b/amendments* # its states are lost: a snapshot, and the manifests' list

@@ -188,7 +188,7 @@ static void an_unquoted_pattern_is_explained(void **state)
     assert_int_equal(parse(7, more, NULL, true), ERR_CONFIG);
     assert_string_equal(err_message(), "unexpected argument \"d/a-01.bin\" and 2 more: quote a "
                                        "pattern: --data.train 'd/a-*.bin'");
-    const char *number[] = {"data", "--out=x", "--model.width", "64", "65"};
+    const char *number[] = {"data", "--out=x", "--model.d_model", "64", "65"};
     assert_int_equal(parse(5, number, NULL, true), ERR_CONFIG);
     assert_string_equal(err_message(), "unexpected argument \"65\"");
     assert_int_equal(parse(5, number, "SITE...", true), ERR_OK); /* a command with operands */

@@ -167,9 +167,9 @@ def check_errors(data):
 
 def check_frames(program):
     pathlib.Path("run.yaml").write_text("""run: {name: data, seed: 5, dir: a}
-model: {layers: 1, heads: 2, width: 32, context: 32}
+model: {layers: 1, heads: 2, d_model: 32, max_seq_len: 32}
 data: {train: [bytes/train-0-0000.bin], eval: [bytes/eval-0000.bin]}
-train: {steps: 20, sequence: 32, batch_tokens: 256, warmup: 0, eval_every: 5, eval_tokens: 512}
+train: {steps: 20, seq_len: 32, batch_tokens: 256, warmup_steps: 0, eval_every: 5, eval_tokens: 512}
 device: {dtype: f32, threads: 1}
 """)
     atoll.data.shards(({"text": t} for t in texts_of()), "bytes")

@@ -122,7 +122,7 @@ class Data:
         described = json.loads((folder / "data.json").read_text()) if (folder / "data.json").exists() else None
         if described and "sha256" in described:
             settings = {"data.tokenizer": "external", "data.tokenizer_sha256": described["sha256"],
-                        "model.vocab": described["vocab"]}
+                        "model.vocab_size": described["vocab"]}
         if "labels" in spec:
             classes = [c["name"] for c in described["classes"]]
             settings |= {"data.objective": "labels", "data.classes": ",".join(classes), "model.classes": len(classes),

@@ -42,16 +42,16 @@ static enum err open_loader(struct deals *x, struct loader *l, unsigned rank, un
     const struct loader_options o = {.seed = (uint64_t)x->s.run_seed,
                                      .rank = rank,
                                      .ranks = ranks,
-                                     .sequence = (size_t)x->s.train_sequence,
+                                     .sequence = (size_t)x->s.train_seq_len,
                                      .batch_tokens = (size_t)x->s.train_batch_tokens,
-                                     .vocab = x->s.model_vocab,
+                                     .vocab = x->s.model_vocab_size,
                                      .objective = objective_of(&x->s),
                                      .settings = &x->s};
     if (!o.objective->varies)
         return err_set(ERR_CONFIG, "data.objective = mlm or labels: only there lengths vary");
     TRY(loader_open(l, &x->a, &x->s.data_train, &o));
     return objective_batch_open(o.objective, &x->b, &x->a, l->rank_sequences,
-                                (size_t)x->s.train_sequence);
+                                (size_t)x->s.train_seq_len);
 }
 
 /* Without what fills the batch up. */

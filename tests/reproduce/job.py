@@ -75,8 +75,8 @@ class Job:
         if "tokens" in s:
             shared["train.steps"] = max(2, int(float(s["tokens"])) // batch)
         steps = int(shared.setdefault("train.steps", 400))
-        shared.setdefault("train.warmup", max(1, steps // 10))
-        shared["train.warmup"] = min(int(shared["train.warmup"]), steps)
+        shared.setdefault("train.warmup_steps", max(1, steps // 10))
+        shared["train.warmup_steps"] = min(int(shared["train.warmup_steps"]), steps)
         shared.setdefault("train.checkpoint_every", 0)
         threads = max(1, (os.cpu_count() or 1) // (self.sites * self.ranks))
         shared |= {"run.name": f"{self.row.name}-{self.name.partition('@')[0]}".replace("_", "-"), "run.seed": self.seed,
@@ -84,11 +84,11 @@ class Job:
         if "from" in s:
             before = self.sibling(s["from"])
             before.words()
-            shared["run.from"] = before.site_folder(0)
+            shared["run.init_from"] = before.site_folder(0)
         if "every_s_of" in s:
             other, rounds = s["every_s_of"]
             before = self.sibling(other)
-            shared["outer.every_s"] = round(before.measure("time") / rounds, 3) if before.done() else 1
+            shared["outer.sync_interval_s"] = round(before.measure("time") / rounds, 3) if before.done() else 1
         self.steps = steps
         return [w for k, v in shared.items() for w in ("--" + k, spelled(v))], train
 
@@ -196,9 +196,9 @@ class Job:
 
     @staticmethod
     def only_known(words):
-        """Without run.from: the run in front may not be there yet."""
+        """Without run.init_from: the run in front may not be there yet."""
         pairs = list(zip(words[::2], words[1::2]))
-        return [w for k, v in pairs if k != "--run.from" for w in (k, v)]
+        return [w for k, v in pairs if k != "--run.init_from" for w in (k, v)]
 
     def run_training(self):
         words, train = self.words()
@@ -233,7 +233,7 @@ class Job:
         serve = self.start([self.atoll, "serve", "--serve.dir", self.folder / "aggregator", "--serve.listen",
                             f"127.0.0.1:{port}", *words], "aggregator.log")
         shares = self.settings.get("shares", [1] * self.sites)
-        return serve, [self.start_site(i, [*words, "--site.share", shares[i], "--site.name", n, "--site.aggregator", f"127.0.0.1:{port}",
+        return serve, [self.start_site(i, [*words, "--site.batch_scale", shares[i], "--site.name", n, "--site.aggregator", f"127.0.0.1:{port}",
                                            "--site.aggregator_name", "localhost", "--data.train", train[i]])
                        for i, n in enumerate(names)]
 
@@ -242,7 +242,7 @@ class Job:
         shares, ranks = self.settings.get("shares", [1] * self.sites), ["mpirun", "-n", self.ranks] if self.ranks > 1 else []
         places = {"aggregator": [self.atoll, "serve", "--serve.dir", self.folder / "aggregator", *words]}
         for i, name in enumerate(names):
-            places[name] = [*ranks, self.atoll, "train", "--run.dir", self.site_folder(i), *words, "--site.share", shares[i], "--site.name", name,
+            places[name] = [*ranks, self.atoll, "train", "--run.dir", self.site_folder(i), *words, "--site.batch_scale", shares[i], "--site.name", name,
                             "--site.aggregator_name", "localhost", "--data.train", train[i]]
         lines = ["# $1: place, $2: its address, $3: the aggregator's", "case $1 in"]
         for name, command_words in places.items():

@@ -388,8 +388,8 @@ class Rows(unittest.TestCase):
         row = self.row(ROW.replace("seeds: [1, 2]", "seeds: [1, 2]\nbase: {model: g0, train.lr: 3e-3, tokens: 3e6}\n"
                                    "quick: {tokens: 2e4, base: {model: g1}, runs: [b]}"))
         self.assertEqual(row.settings("a", False)["train.lr"], 0.1)
-        self.assertEqual((row.settings("b", False)["train.lr"], row.settings("b", False)["model.width"]), (0.003, 64))
-        self.assertEqual((row.settings("b", True)["tokens"], row.settings("b", True)["model.width"]), (2e4, 128))
+        self.assertEqual((row.settings("b", False)["train.lr"], row.settings("b", False)["model.d_model"]), (0.003, 64))
+        self.assertEqual((row.settings("b", True)["tokens"], row.settings("b", True)["model.d_model"]), (2e4, 128))
         self.assertEqual((row.chosen(False), row.chosen(True)), ((["a", "b"], [1, 2]), (["b"], [1])))
 
     def test_a_miss_stays_with_its_reason(self):
@@ -534,11 +534,11 @@ class Rows(unittest.TestCase):
 
     def test_a_row_has_its_own_text_and_models(self):
         text = pathlib.Path(self.folder.name) / "book.txt"
-        own = "data: {mine: {text: book.txt}}\nmodels: {m: {data: mine, model.width: 48}}\nbase: {model: m}\n"
+        own = "data: {mine: {text: book.txt}}\nmodels: {m: {data: mine, model.d_model: 48}}\nbase: {model: m}\n"
         text.write_text("one")
         row = self.row(ROW + own)
         first = row.workloads.data["mine"]
-        self.assertEqual((first["text"], row.settings("a", False)["model.width"]), (str(text.resolve()), 48))
+        self.assertEqual((first["text"], row.settings("a", False)["model.d_model"]), (str(text.resolve()), 48))
         text.write_text("another")
         self.assertNotEqual(self.row(ROW + own).workloads.data["mine"]["folder"], first["folder"])  # cut anew
         self.assertNotEqual(row.place, row.name)
@@ -560,7 +560,7 @@ class Rows(unittest.TestCase):
         self.assertEqual(words[1:6], ["wan", "--topology", "net", "--logs", str(job.folder)])
         script = (job.folder / "places.sh").read_text()
         self.assertIn("aggregator) exec", script)
-        self.assertIn("--x '1 2' --site.share 1 --site.name b --site.aggregator_name localhost --data.train B --site.aggregator \"$3:7443\" ;;", script)
+        self.assertIn("--x '1 2' --site.batch_scale 1 --site.name b --site.aggregator_name localhost --data.train B --site.aggregator \"$3:7443\" ;;", script)
 
     def test_curves_have_means_and_bands(self):
         def job(shift):
@@ -686,7 +686,7 @@ broken: {mutant: BUCKET_CLIP, accept: [1]}
         with_, without = (broken.BrokenJob(runner, row, "b", 1, on).settings for on in (False, True))
         changed = {k for k in {*with_, *without} if with_.get(k) != without.get(k)}
         self.assertEqual(changed, {"train.lr", "train.optimizer"})
-        self.assertEqual((without["train.lr"], without["tokens"], without["model.width"]), (0.5, 512, 64))
+        self.assertEqual((without["train.lr"], without["tokens"], without["model.d_model"]), (0.5, 512, 64))
         self.assertEqual(broken.BrokenJob(runner, row, "a", 1, True).settings["train.lr"], 0.1)  # its own wins, and no switch is on
         self.assertEqual(broken.needed(row), ["a"])
 

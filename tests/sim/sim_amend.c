@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Amended settings (docs/protocol.md 3.17): an operator changes outer.lr, outer.every, outer.codec,
- * outer.overlap_steps and train.steps. What and for which round follows from the seed alone, and
- * the act is repeated until a manifest carries it, so that the run without faults has the same
- * amendments (I1), though it may have them sooner. An aggregator that was down for long may have
- * passed the round: it refuses, and the run is not compared.
+/* Amended settings (docs/protocol.md 3.17): an operator changes outer.lr, outer.sync_every,
+ * outer.codec, outer.overlap_steps and train.steps. What and for which round follows from the seed
+ * alone, and the act is repeated until a manifest carries it, so that the run without faults has
+ * the same amendments (I1), though it may have them sooner. An aggregator that was down for long
+ * may have passed the round: it refuses, and the run is not compared.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 #include "kernels/base/rng.h"
 #include "tests/sim/sim_own.h"
 
-/* Rounds between the act and the border, with overlap one more. Up to two fewer for outer.every:
- * the aggregator says whether all sites know in time. */
+/* Rounds between the act and the border, with overlap one more. Up to two fewer for
+ * outer.sync_every: the aggregator says whether all sites know in time. */
 enum { AHEAD = 2 };
 static const char operator_name[] = "atoll://sim/operator/op";
 
@@ -97,12 +97,12 @@ enum err sim_amend_open(struct sim *s)
     x->base = (struct keys_base){&x->s, &x->o};
     TRY(config_load(tables, 2, NULL, 0, NULL, &s->arena));
     x->s.train_steps = s->o.steps;
-    x->s.train_warmup = 0;
-    x->o.outer_every = s->o.every;
+    x->s.train_warmup_steps = 0;
+    x->o.outer_sync_every = s->o.every;
     x->o.outer_fragments = s->o.fragments;
     x->o.outer_overlap_steps = s->o.overlap;
     x->o.outer_optimizer = s->o.optimizer;
-    x->o.outer_delay = s->o.delay;
+    x->o.outer_nesterov_period = s->o.delay;
     x->o.outer_lr = (double)s->outer.lr;
     x->o.outer_codec = s->o.codec;
     x->o.outer_mode = s->o.strict ? OUTER_MODE_STRICT : OUTER_MODE_QUORUM;

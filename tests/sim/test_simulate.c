@@ -429,7 +429,7 @@ static void replan_open(struct replan_run *c, const struct replan_case *p, int64
     assert_int_equal(config_load(tables, 2, NULL, 0, NULL, &arena), ERR_OK);
     c->base = (struct keys_base){&c->s, &c->o};
     c->s.train_steps = p->every * rounds;
-    c->o.outer_every = p->every;
+    c->o.outer_sync_every = p->every;
     c->o.outer_lr = 0.7;
     c->o.outer_overlap_steps = p->overlap;
     c->x = exchange(c->s.train_steps, p->every, p->fragments, 0, CODEC_INT8);
@@ -480,9 +480,9 @@ static enum err amendments_ask(void *self, const struct link_service *service)
     return ERR_OK;
 }
 
-/* Its rate halves in mid-run, at several places of a round; the aggregator amends outer.every, and
- * training has 95 % again in the third round with the slower line, with overlap too. The same run
- * with the amendments that were recorded, given before the first step and without outer.replan,
+/* Its rate halves in mid-run, at several places of a round; the aggregator amends outer.sync_every,
+ * and training has 95 % again in the third round with the slower line, with overlap too. The same
+ * run with the amendments that were recorded, given before the first step and without outer.replan,
  * ends with the same bits. */
 static void a_line_that_halves(void **state)
 {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/log.h"
+#include "outer/config/setting.h"
 #include "outer/organ/amend/amend_own.h"
 #include "outer/protocol/mutant.h"
 
@@ -35,7 +36,7 @@ static enum err round_settings(struct amend_aggregator *x)
     enum err e = amend_settings(&s, &o, x->settings, &x->list, round, &scratch);
     if (e == ERR_OK) {
         round_pace(&x->a->core, (uint64_t)llround(1e3 * o.outer_straggler_timeout_s),
-                   (double)o.outer_overlap_steps / (double)o.outer_every);
+                   (double)o.outer_overlap_steps / (double)o.outer_sync_every);
         x->in_force = count;
     }
     arena_free(&scratch);
@@ -219,10 +220,10 @@ static const char *state_of(const struct amend_aggregator *x, const struct amend
  * there is no room for a further line. */
 static void set_list(const struct amend_aggregator *x, uint64_t passed, struct wire_answer *answer)
 {
-    enum { LINE_MAX_BYTES = AMEND_SHOWN_MAX + 100 };
+    enum { LINE_MAX_BYTES = SETTING_SHOWN_MAX + 100 };
     struct aggregator_text t = {answer->text, 0, sizeof answer->text};
     uint32_t count = x->list.count;
-    char hex[65], shown[AMEND_SHOWN_MAX];
+    char hex[65], shown[SETTING_SHOWN_MAX];
     if (passed > count) {
         aggregator_say(answer, ROUND_INVALID,
                        "there is no amendment behind %" PRIu64 " of %" PRIu32, passed, count);
@@ -236,7 +237,7 @@ static void set_list(const struct amend_aggregator *x, uint64_t passed, struct w
         digest_hex(&one->by, hex);
         aggregator_text_add(&t, "number=%" PRIu64 " from_round=%" PRIu64 " state=%s by=%.16s %s\n",
                             count - passed, one->round, state_of(x, one), hex,
-                            amend_shown(one, shown));
+                            setting_shown(one->text, shown));
     }
     answer->offset = passed < count ? passed : 0;
     answer->outcome = ROUND_CURRENT;
@@ -246,13 +247,13 @@ static void set_say(const struct amend_aggregator *x, uint32_t number, struct wi
 {
     const struct amendment *one = &x->list.list[number - 1];
     uint32_t left = AMENDMENTS_MAX - x->list.count;
-    char few[80] = "", shown[AMEND_SHOWN_MAX];
+    char few[80] = "", shown[SETTING_SHOWN_MAX];
     if (left <= AMENDMENTS_FEW_LEFT)
         snprintf(few, sizeof few, "; a run has %d amendments at most, %" PRIu32 " are left",
                  AMENDMENTS_MAX, left);
     aggregator_say(answer, ROUND_CURRENT,
                    "amendment %" PRIu32 ": %s from round %" PRIu64 " on, %s%s", number,
-                   amend_shown(one, shown), one->round,
+                   setting_shown(one->text, shown), one->round,
                    x->a->core.f[0].round >= one->round ? "in force" : "pending", few);
 }
 
@@ -348,7 +349,7 @@ static enum err amend_make(struct amend_aggregator *x, const char *author,
 {
     struct journal_record r[RECORDS_OF_ONE];
     struct amendments longer = x->list;
-    char quoted[2 * AMEND_SHOWN_MAX], shown[AMEND_SHOWN_MAX];
+    char quoted[2 * SETTING_SHOWN_MAX], shown[SETTING_SHOWN_MAX];
     amendments_add(&longer, one);
     size_t n = one_records(&longer, longer.count - 1, r);
     for (size_t i = 0; i < n && !MUTANT(AMENDED_UNRECORDED); i++)
@@ -357,8 +358,8 @@ static enum err amend_make(struct amend_aggregator *x, const char *author,
     x->journalled = longer.count;
     log_event(LOG_WARN, "amendment",
               "number=%" PRIu32 " setting=%s from_round=%" PRIu64 " by=%s left=%" PRIu32,
-              longer.count, log_quote(quoted, sizeof quoted, amend_shown(one, shown)), one->round,
-              author, AMENDMENTS_MAX - longer.count);
+              longer.count, log_quote(quoted, sizeof quoted, setting_shown(one->text, shown)),
+              one->round, author, AMENDMENTS_MAX - longer.count);
     return amend_work(x);
 }
 
@@ -427,7 +428,7 @@ static enum err every_amend(struct amend_aggregator *x, const struct replan_roun
                             const struct replan_plan *plan)
 {
     struct amendment one = {.round = 0};
-    char author[AGGREGATOR_TEXT_MAX], quoted[2 * AGGREGATOR_TEXT_MAX], shown[AMEND_SHOWN_MAX];
+    char author[AGGREGATOR_TEXT_MAX], quoted[2 * AGGREGATOR_TEXT_MAX], shown[SETTING_SHOWN_MAX];
     snprintf(author, sizeof author, "atoll://%s/aggregator", x->a->o->run);
     one.by = digest_of(author, strlen(author));
     snprintf(one.text, sizeof one.text, "outer.every=%" PRId64, plan->every);
@@ -437,7 +438,7 @@ static enum err every_amend(struct amend_aggregator *x, const struct replan_roun
         return ERR_OK;
     }
     if (e == ERR_CONFIG || e == ERR_PROTO) {
-        log_event(LOG_WARN, "replan", "setting=%s why=%s", amend_shown(&one, shown),
+        log_event(LOG_WARN, "replan", "setting=%s why=%s", setting_shown(one.text, shown),
                   log_quote(quoted, sizeof quoted, err_message()));
         err_clear();
         return ERR_OK;

@@ -24,7 +24,7 @@ struct amend_aggregator {
     struct amend_replan replan;
 };
 
-/* A sealed round, whose manifest is not made yet: should outer.every change? *wanted: to
+/* A sealed round, whose manifest is not made yet: should outer.sync_every change? *wanted: to
  * plan->every, by what was measured of the rounds, *r. Once for each round. */
 enum err amend_replan_sealed(struct amend_aggregator *x, unsigned fragment, struct replan_round *r,
                              struct replan_plan *plan, bool *wanted) MUST;

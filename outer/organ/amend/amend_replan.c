@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* outer.replan: the aggregator amends outer.every by itself when training no longer has its share
- * of the time (outer/diloco/replan.h). The sites say with their contributions how long they trained
- * and waited; how long the contribution of fragment 0 took, it measures. It decides when a round is
- * sealed and its manifest not made yet: that one carries the amendment. */
+/* outer.replan: the aggregator amends outer.sync_every by itself when training no longer has its
+ * share of the time (outer/diloco/replan.h). The sites say with their contributions how long they
+ * trained and waited; how long the contribution of fragment 0 took, it measures. It decides when a
+ * round is sealed and its manifest not made yet: that one carries the amendment. */
 #include <inttypes.h>
 #include <math.h>
 #include "kernels/base/log.h"
@@ -69,8 +69,8 @@ enum err amend_replan_sealed(struct amend_aggregator *x, unsigned fragment, stru
     enum err e = amend_settings(&s, &o, x->settings, &x->list, round, &scratch);
     arena_free(&scratch);
     TRY(e);
-    r->every = o.outer_every;
-    r->least = x->settings->o->outer_every;
+    r->every = o.outer_sync_every;
+    r->least = x->settings->o->outer_sync_every;
     *plan = replan_step(&p->plan, r);
     if (plan->longest && !p->longest)
         log_event(LOG_WARN, "replan",

@@ -3,7 +3,7 @@
  * list makes of the schedule is in force behind borders that the site has not passed. */
 #include <inttypes.h>
 #include "kernels/base/log.h"
-#include "outer/config/amend.h"
+#include "outer/config/setting.h"
 #include "outer/organ/amend/amend_organ.h"
 #include "outer/protocol/mutant.h"
 #include "outer/site/site_own.h"
@@ -11,16 +11,17 @@
 static enum err amendments_take(struct site *s, const struct manifest *m)
 {
     uint32_t known = s->replica->amendments.count;
-    char quoted[2 * AMEND_SHOWN_MAX], shown[AMEND_SHOWN_MAX];
+    char quoted[2 * SETTING_SHOWN_MAX], shown[SETTING_SHOWN_MAX];
     if (m->amendments.count <= known)
         return ERR_OK;
     TRY(outer_state_amend(s->replica, &m->amendments));
     for (uint32_t i = known; i < m->amendments.count; i++)
-        log_event(LOG_INFO, "amendment",
-                  "number=%" PRIu32 " setting=%s from_round=%" PRIu64 " fragment=%u round=%" PRIu64,
-                  i + 1,
-                  log_quote(quoted, sizeof quoted, amend_shown(&m->amendments.list[i], shown)),
-                  m->amendments.list[i].round, m->fragment, m->round);
+        log_event(
+            LOG_INFO, "amendment",
+            "number=%" PRIu32 " setting=%s from_round=%" PRIu64 " fragment=%u round=%" PRIu64,
+            i + 1,
+            log_quote(quoted, sizeof quoted, setting_shown(m->amendments.list[i].text, shown)),
+            m->amendments.list[i].round, m->fragment, m->round);
     return ERR_OK;
 }
 

@@ -269,14 +269,14 @@ static bool add_may(const struct aggregator *a, int site, struct wire_answer *an
         aggregator_say(
             answer, ROUND_INVALID,
             "%d sites were added to this run, no more are possible: continue as a new run with "
-            "run.from",
+            "run.init_from",
             MANIFEST_ADDED_MAX);
     else if (again && !a->replica->o.compresses_downlink)
         aggregator_say(
             answer, ROUND_INVALID,
             "from %u sites on this run would compress the downlink "
             "(outer.downlink_compression_from), and it began without: continue as a new run with "
-            "run.from",
+            "run.init_from",
             n);
     else
         return true;

@@ -54,7 +54,7 @@ def parameters_of(model):
 def write_table(model, path):
     """Writes the file of model.tensors for a model that Atoll does not have: every parameter that is trained (requires_grad). All sites
     and the aggregator need this one file. The run starts from values that are drawn from run.seed: zeros or ones where a parameter has
-    nothing else now, else normal with its standard deviation. write_values() and run.from start from the model's own values."""
+    nothing else now, else normal with its standard deviation. write_values() and run.init_from start from the model's own values."""
     def entry(name, p):
         values = (p.full_tensor() if isinstance(p, DTensor) else p).detach().float()
         row = {"name": name, "shape": list(p.shape)}
@@ -72,10 +72,10 @@ def write_table(model, path):
 
 
 def write_values(model, config, path, settings=None):
-    """Writes the model's parameters, under the names of the run's tensors, as the safetensors file of run.from: all sites and the
+    """Writes the model's parameters, under the names of the run's tensors, as the safetensors file of run.init_from: all sites and the
     aggregator then start from them. Pretrained values come into a run this way."""
     if not str(path).endswith(".safetensors"):
-        raise _library.Error(f"{path}: the name must end in .safetensors, by which run.from knows it", 4)
+        raise _library.Error(f"{path}: the name must end in .safetensors, by which run.init_from knows it", 4)
     table = _library.tensors(config, settings)
     values = _Values(table, parameters_of(model))
     header, at = {"__metadata__": {"format": "pt"}}, 0

@@ -29,8 +29,8 @@ for i in $(seq 60); do for k in $(seq 40); do printf 'river stone %d meadow %d '
 "$A" data --out data --sites 2 text.txt >/dev/null || exit 1
 cat >run.yaml <<'Y'
 run: {name: alone, seed: 1}
-model: {vocab: 256, layers: 2, heads: 2, width: 32, context: 64}
-train: {steps: 40, batch_tokens: 512, sequence: 64, lr: 0.01, warmup: 5, checkpoint_every: 10, eval_tokens: 1024}
+model: {vocab_size: 256, layers: 2, heads: 2, d_model: 32, max_seq_len: 64}
+train: {steps: 40, batch_tokens: 512, seq_len: 64, lr: 0.01, warmup_steps: 5, checkpoint_every: 10, eval_tokens: 1024}
 data: {tokenizer: bytes, train: ["data/train-0-*.bin"], eval: ["data/eval-*.bin"]}
 device: {kind: cpu, dtype: f32, threads: 1}
 Y
@@ -108,7 +108,7 @@ fi
 group=/sys/fs/cgroup/memory/atoll-case-$$
 if mkdir "$group" 2>/dev/null; then
     echo 300000000 >"$group/memory.limit_in_bytes"
-    (echo $BASHPID >"$group/cgroup.procs"; exec "$A" train --config run.yaml --run.dir mem --model.width 1024 --model.heads 8 --model.layers 8 --log.progress none) >out 2>&1
+    (echo $BASHPID >"$group/cgroup.procs"; exec "$A" train --config run.yaml --run.dir mem --model.d_model 1024 --model.heads 8 --model.layers 8 --log.progress none) >out 2>&1
     code=$?
     until_true rmdir "$group" 2>/dev/null
     [ $code = 137 ] && say memory_limit FAILS "killed by the kernel, exit code 137" || say memory_limit holds "$(first out)"

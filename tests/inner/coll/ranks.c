@@ -65,7 +65,7 @@ static enum err configure(struct settings *s, const char *shard, int extra, char
                           struct arena *a)
 {
     enum { BASE = 28, EXTRA_MAX = 40 };
-    char *words[BASE + EXTRA_MAX] = {"--model.vocab",
+    char *words[BASE + EXTRA_MAX] = {"--model.vocab_size",
                                      "31",
                                      "--data.tokenizer",
                                      "external",
@@ -73,11 +73,11 @@ static enum err configure(struct settings *s, const char *shard, int extra, char
                                      "2",
                                      "--model.heads",
                                      "2",
-                                     "--model.width",
+                                     "--model.d_model",
                                      "32",
-                                     "--model.context",
+                                     "--model.max_seq_len",
                                      "16",
-                                     "--train.sequence",
+                                     "--train.seq_len",
                                      "16",
                                      "--train.batch_tokens",
                                      "384",
@@ -85,13 +85,13 @@ static enum err configure(struct settings *s, const char *shard, int extra, char
                                      "64",
                                      "--train.steps",
                                      "6",
-                                     "--train.warmup",
+                                     "--train.warmup_steps",
                                      "0",
                                      "--device.dtype",
                                      "f32",
                                      "--train.eval_tokens",
                                      "480",
-                                     "--model.mlp",
+                                     "--model.d_ff",
                                      "1024"}; /* several DEV_RUNs */
     struct config_table t = keys_inner(s);
     const char **items;

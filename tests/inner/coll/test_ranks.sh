@@ -110,8 +110,8 @@ near_plan() { # FILE STAGE
 }
 if [ "${ATOLL_TEST_PART:-}" = memory ]; then
     [ -z "${ATOLL_TEST_SANITIZED:-}" ] || { echo "SKIPPED: a sanitizer takes memory of its own"; exit 77; }
-    large="--train.optimizer adamw --train.micro_batch_tokens 0 --train.batch_tokens 64 --train.eval_tokens 16 --model.width 768
-        --model.mlp 3072 --model.layers 4 --train.steps 2"
+    large="--train.optimizer adamw --train.micro_batch_tokens 0 --train.batch_tokens 64 --train.eval_tokens 16 --model.d_model 768
+        --model.d_ff 3072 --model.layers 4 --train.steps 2"
     for z in 0 1 2 3; do
         run 2 memory$z memory $large --train.zero_stage $z
         near_plan "$dir/memory$z.2.txt" $z
@@ -131,7 +131,7 @@ for n in 2 3 4; do
     [ $n -gt "${ATOLL_TEST_GPUS:-4}" ] || near "stages$n.3" stages_one
     for z in 1 2 3; do
         [ $n -le "${ATOLL_TEST_GPUS:-4}" ] || continue
-        run $n bytes$n.$z bytes $adamw --train.micro_batch_tokens 0 --model.layers 4 --model.mlp 64 --train.zero_stage $z
+        run $n bytes$n.$z bytes $adamw --train.micro_batch_tokens 0 --model.layers 4 --model.d_ff 64 --train.zero_stage $z
     done
 done
 run 2 bytes_sums bytes $adamw --train.micro_batch_tokens 0 --train.zero_stage 3 --train.grad_reduce_dtype bf16
@@ -141,12 +141,12 @@ run 2 stages_sums3 whole $adamw --train.micro_batch_tokens 0 --train.zero_stage 
 same stages_sums3 stages_sums1
 if [ $launcher = mpi ]; then # the rest of the models would repeat them
     post="--model.causal false --model.norm_place post --model.embed_norm true"
-    stages untied 3 $adamw --model.tied false --train.dropout 0.2
-    stages post 3 $adamw $post --model.pooler true --model.types 2
-    stages shared 3 $adamw $post --model.shared true --model.embed 24 --train.activation_checkpointing block
+    stages untied 3 $adamw --model.tie_embeddings false --train.dropout 0.2
+    stages post 3 $adamw $post --model.pooler true --model.token_types 2
+    stages shared 3 $adamw $post --model.share_layers true --model.embedding_size 24 --train.activation_checkpointing block
     stages rope 3 $adamw --model.positions rope --model.norm rms --model.activation swiglu --model.bias false \
         --train.activation_checkpointing block
-    stages drop 3 $adamw --model.layers 5 --model.mlp 64 --train.layer_drop 0.8 --train.layer_drop_rate 10
+    stages drop 3 $adamw --model.layers 5 --model.d_ff 64 --train.layer_drop 0.8 --train.layer_drop_rate 10
     stages grown 2 $adamw --model.layers 4 --train.stages 1@0.25,2@0.25,4@0.5
     stages lamb_stage 3
     stages came_stage 3 --train.optimizer came
@@ -211,8 +211,8 @@ run 2 adamw_zero whole --train.optimizer adamw --train.zero_stage 1 --train.buck
 same adamw_zero adamw
 # every other optimizer: shared out = whole
 hidden="--train.trust_layers hidden --train.adamw_lr 0.4"
-for words in "qhadam" "lans --train.clip 0" "merit --train.lr 1e-3" "merit --train.trust_per projection" came \
-    "lamb $hidden" "lans --train.clip 0 $hidden" "merit --train.lr 1e-3 $hidden"; do
+for words in "qhadam" "lans --train.max_grad_norm 0" "merit --train.lr 1e-3" "merit --train.trust_per projection" came \
+    "lamb $hidden" "lans --train.max_grad_norm 0 $hidden" "merit --train.lr 1e-3 $hidden"; do
     name=$(echo "$words" | tr -c 'a-z0-9\n' _)
     run 2 "$name" whole --train.optimizer $words
     run 2 "${name}_zero" whole --train.optimizer $words --train.zero_stage 1 --train.bucket_mb 0.1
@@ -230,14 +230,14 @@ run 2 masters_stop stop $masters --train.zero_stage 1
 run 2 masters_stop whole $masters
 same masters_stop masters
 # Both ranks leave out the same layers; moments that are shared out see it, too.
-drop="--model.layers 5 --model.mlp 64 --train.layer_drop 0.8 --train.layer_drop_rate 10"
+drop="--model.layers 5 --model.d_ff 64 --train.layer_drop 0.8 --train.layer_drop_rate 10"
 run 1 drop_one whole $drop
 run 2 drop whole $drop
 near drop drop_one
 run 2 drop_zero whole $drop --train.zero_stage 1 --train.bucket_mb 0.01
 same drop_zero drop
 # One trust ratio for each projection: shards may end inside one.
-each="--train.trust_per projection --model.width 200 --model.heads 4 --model.layers 2 --model.mlp 64"
+each="--train.trust_per projection --model.d_model 200 --model.heads 4 --model.layers 2 --model.d_ff 64"
 run 1 each_one whole $each
 run 2 each whole $each
 near each each_one
@@ -266,7 +266,7 @@ if "$ranks" same "$dir/bf16" "$dir/whole" 2> /dev/null; then fail "sums in bf16 
 "$ranks" compare "$dir/bf16" "$dir/one" 0.02 || fail "sums in bf16 are far off"
 if [ $launcher = mpi ]; then # on the CPU alone
     # A private site: ranks sample as one, the lead alone charges, and noise is added once.
-    private="--privacy.unit sequence --privacy.noise 0.5 --privacy.clip 0.3 --train.optimizer adamw"
+    private="--privacy.unit sequence --privacy.noise_multiplier 0.5 --privacy.clip 0.3 --train.optimizer adamw"
     for n in 2 3; do
         launch $n "$ranks" private "$dir/private_sum$n" $private > "$dir/private_sum$n.txt" || fail "clipped sums of $n ranks"
         run $n private$n whole $private
@@ -293,7 +293,7 @@ if [ $launcher = mpi ]; then # on the CPU alone
     [ "$(grep -c 'BUDGET after step 3' "$dir/cap.2.txt")" = 2 ] || fail "a cap that the lead alone knows is not everybody's"
 fi
 # Compressed sums: the same bits again, on all ranks, and after a stop; another number of ranks begins with errors of 0.
-sign="--train.optimizer adamw --train.compress onebit --train.freeze 0.34 --train.warmup 1"
+sign="--train.optimizer adamw --train.compress onebit --train.compress_start 0.34 --train.warmup_steps 1"
 run 2 sign whole $sign
 run 2 sign_again whole $sign --train.bucket_mb 0.01
 same sign_again sign
@@ -307,7 +307,7 @@ launch 1 "$ranks" train "$dir/sign_one" whole $sign > "$dir/sign_one.txt" 2> "$d
 [ "$(grep -c 'holds the errors of 2 ranks; those of 1 begin at 0' "$dir/sign_one.err")" = 1 ] || fail "errors of another site"
 run 2 sign_ahead ahead $sign
 same sign_ahead sign
-lamb="--train.compress onebit --train.freeze 0.34 --train.warmup 1 --train.bias_correction false"
+lamb="--train.compress onebit --train.compress_start 0.34 --train.warmup_steps 1 --train.bias_correction false"
 run 2 lamb_sign whole $lamb
 run 2 lamb_sign_stop stop $lamb
 run 2 lamb_sign_stop whole $lamb
@@ -318,7 +318,7 @@ run 2 hidden_sign_stop whole $lamb $hidden
 same hidden_sign_stop hidden_sign
 if "$ranks" same "$dir/hidden_sign" "$dir/lamb_sign" 2> /dev/null; then fail "train.trust_layers changed nothing"; fi
 # 0/1 Adam: sums behind steps 2, 5 and 6. A stop in step 3 waits for that of step 5.
-local="--train.optimizer adamw --train.compress zeroone --train.freeze 0.17 --train.warmup 1"
+local="--train.optimizer adamw --train.compress zeroone --train.compress_start 0.17 --train.warmup_steps 1"
 local="$local --train.local_grow 1e-6 --train.local_max 4"
 run 2 local whole $local
 [ "$(grep -o '[0-9a-f]\{64\}' "$dir/local.2.txt" | sort -u | wc -l)" = 1 ] || fail "local steps: the ranks differ"
@@ -329,9 +329,9 @@ same local_stop local
 run 2 local_ahead ahead $local --train.bucket_mb 0.01
 same local_ahead local
 run 2 behind whole --train.bucket_mb 0
-run 2 sparse_all whole --train.compress sparse --train.freeze 0 --train.sparse_share 1
+run 2 sparse_all whole --train.compress sparse --train.compress_start 0 --train.sparse_share 1
 same sparse_all behind
-sparse="--train.compress sparse --train.freeze 0.2 --train.sparse_momentum 0.5"
+sparse="--train.compress sparse --train.compress_start 0.2 --train.sparse_momentum 0.5"
 run 2 sparse whole $sparse
 run 2 sparse_stop stop $sparse
 run 2 sparse_stop whole $sparse

@@ -280,7 +280,7 @@ static void parts_of(const char *trust_per, const char *kv_heads, const char *ac
     struct table t;
     struct settings *s = setup_settings(
         &arena,
-        (const char *[]){"--model.width", "240", "--model.layers", "3", "--model.heads", "4",
+        (const char *[]){"--model.d_model", "240", "--model.layers", "3", "--model.heads", "4",
                          "--model.kv_heads", kv_heads, "--model.activation", activation,
                          "--train.trust_per", trust_per, "--train.zero_stage", "1", NULL});
     assert_int_equal(table_make(&t, s, &arena), ERR_OK);

@@ -21,9 +21,9 @@ static struct arena arena;
 static struct settings *settings_of(const char *share, const char *momentum)
 {
     return setup_settings(
-        &arena, (const char *[]){"--train.compress", "sparse", "--train.freeze", "0",
+        &arena, (const char *[]){"--train.compress", "sparse", "--train.compress_start", "0",
                                  "--train.sparse_share", share, "--train.sparse_momentum", momentum,
-                                 "--model.width", "32", "--model.layers", "2", NULL});
+                                 "--model.d_model", "32", "--model.layers", "2", NULL});
 }
 
 static enum err rounds(struct coll *c, void *self)

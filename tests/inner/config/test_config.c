@@ -60,7 +60,7 @@ static void file_gives_types_to_text(void **state)
         load_text("# a comment\n"
                   "run:\n  name: no\n  seed: 1e6\n"
                   "model: {bias: no, causal: off, layers: 12}\n"
-                  "train:\n  lr: 1e-3\n  optimizer: \"adamw\"\n  lr_end: .5\n"
+                  "train:\n  lr: 1e-3\n  optimizer: \"adamw\"\n  min_lr_ratio: .5\n"
                   "data:\n  train:\n  - a*.bin\n  - 'b, c.bin'\n  eval: [x.bin, y.bin]\n"),
         ERR_OK);
     assert_string_equal(settings.run_name, "no"); /* a TEXT key: not false */
@@ -68,7 +68,7 @@ static void file_gives_types_to_text(void **state)
     assert_false(settings.model_bias);
     assert_false(settings.model_causal);
     assert_int_equal(settings.model_layers, 12);
-    assert_true(settings.train_lr == 1e-3 && settings.train_lr_end == 0.5);
+    assert_true(settings.train_lr == 1e-3 && settings.train_min_lr_ratio == 0.5);
     assert_int_equal(settings.train_optimizer, OPTIM_ADAMW);
     assert_int_equal(settings.data_train.count, 2);
     assert_string_equal(settings.data_train.items[1], "b, c.bin");
@@ -90,10 +90,10 @@ static void command_line_wins_over_file(void **state)
     (void)state;
     char *argv[] = {"--train.steps",     "7", "--train.lr=0.5", "--data.train", "a.bin, b.bin",
                     "--model.bias=false"};
-    const char *text = "train:\n  steps: 9\n  warmup: 3\n";
+    const char *text = "train:\n  steps: 9\n  warmup_steps: 3\n";
     assert_int_equal(load_file(scratch_write("c.yaml", text, strlen(text)), 6, argv), ERR_OK);
     assert_int_equal(settings.train_steps, 7);
-    assert_int_equal(settings.train_warmup, 3);
+    assert_int_equal(settings.train_warmup_steps, 3);
     assert_true(settings.train_lr == 0.5);
     assert_int_equal(settings.data_train.count, 2);
     assert_string_equal(settings.data_train.items[1], "b.bin");
@@ -138,25 +138,28 @@ static void a_warmup_that_was_not_given_fits(void **state)
 {
     (void)state;
     const char *few[] = {"--train.steps=5"}, *some[] = {"--train.steps=39"},
-               *enough[] = {"--train.steps=40"}, *given[] = {"--train.steps=5", "--train.warmup=6"},
+               *enough[] = {"--train.steps=40"},
+               *given[] = {"--train.steps=5", "--train.warmup_steps=6"},
                *stable[] = {"--train.steps=50", "--train.stable_steps=45"},
                *too_stable[] = {"--train.steps=50", "--train.stable_steps=46"};
     assert_int_equal(load_args(1, few), ERR_OK);
     assert_int_equal(keys_warmup(&settings), 0);
-    assert_int_equal(settings.train_warmup, KEYS_WARMUP); /* on record: train.steps may grow */
-    assert_int_equal(load_text("train: {steps: 5, warmup: 40}\n"), ERR_OK); /* a recorded one */
+    assert_int_equal(settings.train_warmup_steps,
+                     KEYS_WARMUP); /* on record: train.steps may grow */
+    assert_int_equal(load_text("train: {steps: 5, warmup_steps: 40}\n"),
+                     ERR_OK); /* a recorded one */
     assert_int_equal(check_rules(), ERR_OK);
     assert_int_equal(check_rules(), ERR_OK);
     assert_int_equal(load_args(1, some), ERR_OK);
     assert_int_equal(keys_warmup(&settings), 3);
-    assert_int_equal(settings.train_warmup, 40);
+    assert_int_equal(settings.train_warmup_steps, 40);
     assert_int_equal(load_args(1, enough), ERR_OK);
     assert_int_equal(keys_warmup(&settings), 40);
     assert_int_equal(load_args(2, given), ERR_OK);
-    assert_int_equal(settings.train_warmup, 6);
+    assert_int_equal(settings.train_warmup_steps, 6);
     assert_int_equal(check_rules(), ERR_CONFIG);
-    assert_int_equal(load_text("train: {steps: 5, warmup: 6}\n"), ERR_OK);
-    assert_int_equal(settings.train_warmup, 6);
+    assert_int_equal(load_text("train: {steps: 5, warmup_steps: 6}\n"), ERR_OK);
+    assert_int_equal(settings.train_warmup_steps, 6);
     assert_int_equal(load_args(2, stable), ERR_OK);
     assert_int_equal(keys_warmup(&settings), 5);
     assert_int_equal(check_rules(), ERR_OK);
@@ -172,53 +175,53 @@ static void one_key_is_explained(void **state)
     assert_int_equal(config_explain(&table, 1, "train.warmup_shape", &arena, &text), ERR_OK);
     assert_non_null(strstr(text, "train.warmup_shape\nallowed: linear|quadratic\n"
                                  "default: linear\npinned: equal at every site of a run\n"));
-    assert_int_equal(config_explain(&table, 1, "train.warmpu", &arena, &text), ERR_CONFIG);
-    assert_non_null(strstr(err_message(), "the nearest is train.warmup"));
+    assert_int_equal(config_explain(&table, 1, "train.warmup_stpes", &arena, &text), ERR_CONFIG);
+    assert_non_null(strstr(err_message(), "the nearest is train.warmup_steps"));
 }
 
 static void what_differs_is_printed_alone(void **state)
 {
     struct config_table table = keys_inner(&settings);
-    const char *argv[] = {"--train.lr=0.1", "--model.width=64"};
+    const char *argv[] = {"--train.lr=0.1", "--model.d_model=64"};
     char *text;
     (void)state;
     assert_int_equal(load_args(2, argv), ERR_OK);
     assert_int_equal(config_print_differing(&table, 1, &arena, &text), ERR_OK);
-    assert_non_null(strstr(text, "model:\n    width: 64  # default: "));
+    assert_non_null(strstr(text, "model:\n    d_model: 64  # default: "));
     assert_non_null(strstr(text, "train:\n    lr: 0.1  # default: 0.003\n"));
     assert_null(strstr(text, "warmup"));
     assert_null(strstr(text, "device:"));
     assert_int_equal(load_text(text), ERR_OK);
-    assert_true(settings.train_lr == 0.1 && settings.model_width == 64);
+    assert_true(settings.train_lr == 0.1 && settings.model_d_model == 64);
 }
 
 static void all_errors_come_at_once(void **state)
 {
     (void)state;
     assert_int_equal(load_text("train:\n"
-                               "  setps: 100\n"     /* line 2: mistyped */
-                               "  lr: 1_000\n"      /* line 3: no number */
-                               "  optimizer: sgd\n" /* line 4: no such choice */
-                               "  warmup: -1\n"     /* line 5: out of range */
-                               "  steps: [1, 2]\n"  /* line 6: a list */
+                               "  setps: 100\n"       /* line 2: mistyped */
+                               "  lr: 1_000\n"        /* line 3: no number */
+                               "  optimizer: sgd\n"   /* line 4: no such choice */
+                               "  warmup_steps: -1\n" /* line 5: out of range */
+                               "  steps: [1, 2]\n"    /* line 6: a list */
                                "model:\n"
                                "  lr: 0.1\n"          /* line 8: other section */
                                "  causal: maybe\n"    /* line 9 */
                                "  layers: 2.5\n"      /* line 10 */
                                "  heads:\n    x: 1\n" /* lines 11, 12: too deep */
-                               "  width: 64\n  width: 64\n"),
+                               "  d_model: 64\n  d_model: 64\n"),
                      ERR_CONFIG);
     assert_says("c.yaml:2: unknown key train.setps; the nearest is train.steps");
     assert_says("c.yaml:3: train.lr = \"1_000\": allowed is a number from 0 to 100");
     assert_says("c.yaml:4: train.optimizer = \"sgd\": allowed is lamb|adamw");
-    assert_says(
-        "c.yaml:5: train.warmup = \"-1\": allowed is a whole number from 0 to 1000000000 steps");
+    assert_says("c.yaml:5: train.warmup_steps = \"-1\": allowed is a whole number from 0 to "
+                "1000000000 steps");
     assert_says("c.yaml:6: train.steps takes one value, not a list");
     assert_says("c.yaml:8: unknown key model.lr; the nearest is train.lr");
     assert_says("c.yaml:9: model.causal = \"maybe\": allowed is true or false");
     assert_says("c.yaml:10: model.layers = \"2.5\"");
     assert_says("model.heads holds further keys");
-    assert_says("c.yaml:14: model.width is here a second time, first on line 13");
+    assert_says("c.yaml:14: model.d_model is here a second time, first on line 13");
 }
 
 /* Each field of the maps is a list of its own; what a map lacks is empty. */
@@ -401,7 +404,8 @@ static void printed_settings_read_back_to_the_same(void **state)
     assert_int_equal(config_canonical(&table, 1, &arena, &canonical[0]), ERR_OK);
     assert_non_null(strstr(first, "    lr: 0.1  # default: 0.003\n"));
     assert_non_null(strstr(first, "    warmup: 40\n")); /* unchanged: no comment */
-    assert_int_equal(load_text(first), ERR_OK);
+    const struct config_text text = {"first", first, strlen(first), CONFIG_RECORDED};
+    assert_int_equal(config_load_text(&table, 1, &text, 0, NULL, &arena), ERR_OK);
     assert_string_equal(settings.run_dir, "it's # a: dir");
     assert_string_equal(settings.data_train.items[0], "*.bin");
     assert_int_equal(settings.run_seed, 9000000000000000);
@@ -567,47 +571,50 @@ static void rules_across_keys(void **state)
     static const struct {
         const char *argv[4], *says;
     } cases[] = {
-        {{"--model.heads=3"}, "model.heads = 3 does not divide model.width = 128"},
+        {{"--model.heads=3"}, "model.heads = 3 does not divide model.d_model = 128"},
         {{"--model.kv_heads=3"}, "does not divide model.heads = 4; the nearest that does is 4"},
         {{"--model.kv_heads=64"}, "the nearest that does is 4"},
         {{"--model.heads=128", "--model.positions=rope"}, "the nearest larger width is 256"},
-        {{"--model.heads=4", "--model.width=1028", "--device.kind=cuda"},
+        {{"--model.heads=4", "--model.d_model=1028", "--device.kind=cuda"},
          "the nearest is model.heads = 257"},
-        {{"--model.heads=1", "--model.width=1024", "--device.kind=cuda"},
+        {{"--model.heads=1", "--model.d_model=1024", "--device.kind=cuda"},
          "the nearest is model.heads = 4"},
-        {{"--model.vocab=100"}, "model.vocab = 100 is less than the 256 ids"},
-        {{"--train.sequence=256"}, "train.sequence = 256 is longer than model.context = 128"},
+        {{"--model.vocab_size=100"}, "model.vocab_size = 100 is less than the 256 ids"},
+        {{"--train.seq_len=256"}, "train.seq_len = 256 is longer than model.max_seq_len = 128"},
         {{"--train.batch_tokens=4000"},
-         "train.batch_tokens = 4000 is not a multiple of train.sequence = 128"},
+         "train.batch_tokens = 4000 is not a multiple of train.seq_len = 128"},
         {{"--train.micro_batch_tokens=100"}, "train.micro_batch_tokens = 100 is not a multiple"},
         {{"--train.micro_batch_tokens=384"},
          "train.micro_batch_tokens = 384 does not divide train.batch_tokens = 4096"},
-        {{"--train.warmup=300", "--train.stable_steps=101"},
-         "train.warmup = 300 and train.stable_steps = 101"},
+        {{"--train.warmup_steps=300", "--train.stable_steps=101"},
+         "train.warmup_steps = 300 and train.stable_steps = 101"},
         {{"--model.causal=false"}, "model.causal = false: data.objective = causal has the next id"},
         {{"--data.objective=mlm"}, "model.causal = true: data.objective = mlm needs attention"},
         {{"--data.objective=labels"}, "model.causal = true: data.objective = labels needs"},
         {{"--data.pairs=sop"},
          "data.pairs belongs to data.objective = mlm; data.objective is causal"},
         {{"--data.mask=word"}, "data.mask belongs to data.objective = mlm"},
-        {{"--data.mask_rate=0.3"}, "data.mask_rate belongs to data.objective = mlm"},
-        {{"--data.short=0"}, "data.short belongs to data.objective = mlm"},
+        {{"--data.mlm_probability=0.3"}, "data.mlm_probability belongs to data.objective = mlm"},
+        {{"--data.short_seq_prob=0"}, "data.short_seq_prob belongs to data.objective = mlm"},
         {{"--data.classes=a"}, "data.classes belongs to data.objective = labels"},
         {{"--data.tokenizer_sha256=12"}, "data.tokenizer_sha256 = \"12\" is not 64 hexadecimal"},
-        {{"--data.objective=mlm", "--train.sequence=2"},
-         "train.sequence = 2 is too short for data.objective = mlm: special tokens take 2"},
+        {{"--data.objective=mlm", "--train.seq_len=2"},
+         "train.seq_len = 2 is too short for data.objective = mlm: special tokens take 2"},
         {{"--model.classes=3"}, "model.classes without model.pooler = true"},
         {{"--model.classes=3,1", "--model.pooler=true"},
          "model.classes has \"1\"; a task has 2 to"},
         {{"--model.classes=x", "--model.pooler=true"}, "model.classes has \"x\""},
         {{"--model.pooler=true"}, "model.pooler = true with model.causal = true"},
-        {{"--model.embed=64"}, "model.embed = 64 is not model.width = 128, and model.head = plain"},
+        {{"--model.embedding_size=64"},
+         "model.embedding_size = 64 is not model.d_model = 128, and model.head = plain"},
         {{"--model.head=mlm", "--model.activation=swiglu"}, "swiglu is a gate"},
-        {{"--model.heads_n=4"}, "model.heads_n = 4 needs one task; model.classes has 0"},
-        {{"--model.heads_n=4", "--model.classes=2,3", "--model.pooler=true"},
+        {{"--model.classifier_heads=4"},
+         "model.classifier_heads = 4 needs one task; model.classes has 0"},
+        {{"--model.classifier_heads=4", "--model.classes=2,3", "--model.pooler=true"},
          "needs one task; model.classes has 2"},
         {{"--train.heads_drop=0.9"}, "train.heads_drop = 0.9 would drop heads no worse"},
-        {{"--train.standard=0.01"}, "train.standard = 0.01 with model.norm_place = pre"},
+        {{"--train.standardization_weight=0.01"},
+         "train.standardization_weight = 0.01 with model.norm_place = pre"},
         {{"--train.stages=5@0.5,4@0.5"}, "\"5@0.5\" has 5 layers, model.layers is 4"},
         {{"--train.stages=3@0.5,2@0.5"}, "has fewer layers than the 3 of the stage before"},
         {{"--train.stages=2@0.5,4@0.4"}, "the shares add up to 0.9"},
@@ -619,7 +626,8 @@ static void rules_across_keys(void **state)
         {{"--train.stages=0@0.5,4@0.5"}, "has no layer"},
         {{"--train.stages=2@1"}, "the last stage has 2 layers, model.layers is 4"},
         {{"--train.stages=2@0.0001,4@0.9999"}, "is less than one of train.steps = 400"},
-        {{"--train.stages=2@0.5,4@0.5", "--model.shared=true"}, "train.stages with model.shared"},
+        {{"--train.stages=2@0.5,4@0.5", "--model.share_layers=true"},
+         "train.stages with model.share_layers"},
         {{"--train.stages=2@0.5,4@0.5", "--train.layer_drop=0.5"}, "two rules which layers run"},
         {{"--train.compress=onebit", "--train.optimizer=qhadam"},
          "train.compress = onebit with train.optimizer = qhadam: there is no such method; use "
@@ -632,14 +640,15 @@ static void rules_across_keys(void **state)
          "with train.grad_reduce_dtype = bf16: two roundings of the same sums; use f32"},
         {{"--train.compress=onebit", "--train.optimizer=adamw", "--train.layer_drop=0.5"},
          "with train.layer_drop: every step sends all tensors; use 0"},
-        {{"--train.compress=onebit", "--train.optimizer=adamw", "--train.freeze=0.05"},
-         "before the warm-up of train.warmup = 40 ends; use train.freeze = 0.1 or more"},
+        {{"--train.compress=onebit", "--train.optimizer=adamw", "--train.compress_start=0.05"},
+         "before the warm-up of train.warmup_steps = 40 ends; use train.compress_start = 0.1 or "
+         "more"},
         {{"--train.modules=3", "--model.layers=2"},
          "train.modules = 3 with model.layers = 2: each module has a layer at least; use "
          "train.modules = 2, or model.layers = 3"},
         {{"--train.clip_per=bucket", "--train.zero_stage=2"},
          "train.clip_per = bucket with train.zero_stage above 1: no rank holds a bucket; use 1"},
-        {{"--privacy.unit=sequence", "--privacy.noise=1", "--train.zero_stage=3"},
+        {{"--privacy.unit=sequence", "--privacy.noise_multiplier=1", "--train.zero_stage=3"},
          "with train.zero_stage above 1: clipping record by record needs the whole gradients"},
         {{"--train.modules=3", "--train.zero_stage=1"},
          "train.modules = 3 with train.zero_stage; use 0, or train.modules = 1"},
@@ -654,15 +663,17 @@ static void rules_across_keys(void **state)
         {{"--train.compress=zeroone"},
          "train.compress = zeroone with train.optimizer = lamb: there is no such method; use "
          "train.optimizer = adamw"},
-        {{"--train.compress=zeroone", "--train.optimizer=adamw", "--train.freeze=0.05"},
-         "before the warm-up of train.warmup = 40 ends; use train.freeze = 0.1 or more"},
+        {{"--train.compress=zeroone", "--train.optimizer=adamw", "--train.compress_start=0.05"},
+         "before the warm-up of train.warmup_steps = 40 ends; use train.compress_start = 0.1 or "
+         "more"},
         {{"--train.compress=zeroone", "--train.optimizer=adamw", "--train.local_max=12"},
          "train.local_max = 12 is not a power of two; the nearest are 8 and 16"},
         {{"--train.local_max=8"}, "belong to train.compress = zeroone; train.compress is none"},
         {{"--train.compress=sparse", "--train.zero_stage=1"},
          "train.compress = sparse with train.zero_stage"},
-        {{"--train.clip_per=bucket", "--train.clip=0"},
-         "train.clip_per = bucket with train.clip = 0; use a clip above 0, or train.clip_per"},
+        {{"--train.clip_per=bucket", "--train.max_grad_norm=0"},
+         "train.clip_per = bucket with train.max_grad_norm = 0; use a clip above 0, or "
+         "train.clip_per"},
         {{"--train.clip_per=bucket", "--train.layer_drop=0.5"},
          "train.clip_per = bucket with train.layer_drop; use 0"},
         {{"--train.sparse_share=0.2"},
@@ -671,35 +682,39 @@ static void rules_across_keys(void **state)
          "belong to train.compress = sparse; train.compress is onebit"},
         {{"--train.sparse_momentum=0.5", "--train.compress=sparse", "--train.error_feedback=false"},
          "use train.sparse_momentum = 0, or train.error_feedback = true"},
-        {{"--train.freeze=0.5"},
-         "train.freeze = 0.5 belongs to train.compress, which is none; leave it out"},
-        {{"--train.compress=onebit", "--train.optimizer=adamw", "--train.freeze=0",
-          "--train.warmup=0"},
-         "after 0 of train.steps = 400, which has to see one gradient; use train.freeze = 0.0025"},
+        {{"--train.compress_start=0.5"},
+         "train.compress_start = 0.5 belongs to train.compress, which is none; leave it out"},
+        {{"--train.compress=onebit", "--train.optimizer=adamw", "--train.compress_start=0",
+          "--train.warmup_steps=0"},
+         "after 0 of train.steps = 400, which has to see one gradient; use train.compress_start = "
+         "0.0025"},
         {{"--train.eps=1e-8", "--train.optimizer=came"},
          "train.eps belongs to train.optimizer = adamw, qhadam, lamb, lans, merit or muon"},
         {{"--train.beta1=0", "--train.optimizer=came"}, "use train.beta1 = 0.9, or"},
         {{"--train.error_feedback=false"},
          "train.error_feedback = false belongs to train.compress, which is none"},
-        {{"--model.global_every=3"}, "model.global_every = 3 without model.window"},
+        {{"--model.global_attn_every=3"},
+         "model.global_attn_every = 3 without model.sliding_window"},
         {{"--train.trust_per=projection", "--train.optimizer=adamw"},
          "train.trust_per belongs to train.optimizer = lamb, lans or merit; train.optimizer is "
          "adamw"},
         {{"--train.trust_all=true", "--train.optimizer=qhadam"},
          "train.trust_all belongs to train.optimizer = lamb or lans"},
-        {{"--train.trust_min=0", "--train.optimizer=lans", "--train.clip=0"},
+        {{"--train.trust_min=0", "--train.optimizer=lans", "--train.max_grad_norm=0"},
          "train.trust_min belongs to train.optimizer = lamb; train.optimizer is lans"},
         {{"--train.trust_max=0", "--train.optimizer=adamw"}, "train.trust_max belongs to"},
         {{"--train.trust_max=0.1", "--train.trust_min=0.2"},
          "train.trust_max = 0.1 is less than train.trust_min = 0.2"},
         {{"--train.normalize=false"}, "train.normalize belongs to train.optimizer = lans"},
         {{"--train.qh_weight=1"}, "train.qh_weight belongs to train.optimizer = qhadam"},
-        {{"--train.optimizer=lans"}, "two rules; use train.clip = 0, or train.normalize = false"},
+        {{"--train.optimizer=lans"},
+         "two rules; use train.max_grad_norm = 0, or train.normalize = false"},
         {{"--train.beta3=0.9"}, "train.beta3 belongs to train.optimizer = came"},
         {{"--train.update_clip=2"}, "train.update_clip belongs to train.optimizer = came"},
         {{"--train.trust_per=projection", "--train.optimizer=came"}, "train.trust_per belongs to"},
-        {{"--train.decay_steps=9"},
-         "train.decay_factor and train.decay_steps belong to train.decay = exponential"},
+        {{"--train.lr_decay_steps=9"},
+         "train.lr_decay_factor and train.lr_decay_steps belong to train.lr_schedule = "
+         "exponential"},
         {{"--train.momentum=0.9", "--train.optimizer=adamw"},
          "train.momentum belongs to train.optimizer = muon; train.optimizer is adamw"},
         {{"--train.adamw_lr=0.5", "--train.optimizer=lamb"},
@@ -721,11 +736,12 @@ static void rules_across_keys(void **state)
         {{"--train.compress=onebit", "--train.optimizer=adamw", "--train.master_weights=fp16"},
          "train.compress = onebit with train.master_weights: what it sends are f32 updates; use "
          "f32"},
-        {{"--device.products=fp8"},
-         "device.products = fp8 is emulated on the CPU in f32 only; use device.dtype = f32"},
-        {{"--device.products=fp8", "--device.kind=cuda"},
-         "device.products = fp8 is emulated on the CPU only; use device.kind = cpu, or "
-         "device.products = fp8_hybrid alone"},
+        {{"--device.matmul_precision=fp8"},
+         "device.matmul_precision = fp8 is emulated on the CPU in f32 only; use device.dtype = "
+         "f32"},
+        {{"--device.matmul_precision=fp8", "--device.kind=cuda"},
+         "device.matmul_precision = fp8 is emulated on the CPU only; use device.kind = cpu, or "
+         "device.matmul_precision = fp8_hybrid alone"},
         {{"--device.accumulator=9", "--device.kind=cuda"},
          "device.accumulator is emulated on the CPU"},
         {{"--device.accumulator_chunk=64"}, "belongs to device.accumulator, which is 0"},
@@ -741,11 +757,11 @@ static void rules_across_keys(void **state)
         assert_int_equal(check_rules(), ERR_CONFIG);
         assert_says(cases[i].says);
     }
-    const char *both[] = {"--model.heads=3", "--train.sequence=256"};
+    const char *both[] = {"--model.heads=3", "--train.seq_len=256"};
     assert_int_equal(load_args(2, both), ERR_OK);
     assert_int_equal(check_rules(), ERR_CONFIG);
     assert_says("model.heads");
-    assert_says("train.sequence");
+    assert_says("train.seq_len");
 }
 
 int main(void)

@@ -65,8 +65,8 @@ static struct settings *settings_of(enum data_objective objective, enum data_pai
     s->data_objective = objective;
     s->data_pairs = pairs;
     s->privacy_unit = unit;
-    s->model_vocab = VOCAB;
-    s->train_sequence = 16;
+    s->model_vocab_size = VOCAB;
+    s->train_seq_len = 16;
     return s;
 }
 

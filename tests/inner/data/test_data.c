@@ -117,7 +117,7 @@ static void ids_beyond_the_vocabulary_are_named(void **state)
     shard_set_close(&set);
     /* 7 i mod 251 = 250 first at i = 215 (7 * 215 = 1505 = 6 * 251 - 1) */
     assert_int_equal(open_set(&set, scratch("a.bin"), 250), ERR_INPUT);
-    assert_says("a.bin: token 215 has id 250, beyond model.vocab = 250");
+    assert_says("a.bin: token 215 has id 250, beyond model.vocab_size = 250");
     uint8_t wide[1028] = {0};
     struct bytes_writer w = bytes_writer(wide, sizeof wide);
     bytes_put_u32(&w, 20240801);
@@ -525,7 +525,7 @@ static void impossible_sets_are_refused(void **state)
     struct loader_options o = {
         .ranks = 1, .sequence = S, .batch_tokens = S, .vocab = 256, .objective = &objective_causal};
     assert_int_equal(loader_open(&l, &arena, &list, &o), ERR_INPUT);
-    assert_says("tiny.bin: 8 tokens, less than one sequence of train.sequence = 8");
+    assert_says("tiny.bin: 8 tokens, less than one sequence of train.seq_len = 8");
     list.items[0] = good_shard("tiny.bin", S + 1);
     assert_int_equal(loader_open(&l, &arena, &list, &o), ERR_OK);
     assert_int_equal(l.windows, 1);

@@ -208,7 +208,7 @@ static void damaged_indexes_are_named(void **state)
     }
     scratch_write("d.idx", index.data, index.size_bytes);
     assert_int_equal(open_set(&set, scratch("d.bin"), 156), ERR_INPUT);
-    assert_says("beyond model.vocab = 156");
+    assert_says("beyond model.vocab_size = 156");
     file_unmap(&bin);
     file_unmap(&index);
 }
@@ -342,7 +342,7 @@ static void shards_of_another_tokenizer_are_refused(void **state)
     s.vocab = 252;
     assert_int_equal(sidecar_write(&s, scratch_root), ERR_OK);
     assert_int_equal(open_loader(&l, scratch("t.bin"), hex), ERR_INPUT);
-    assert_says("a vocabulary of 252, more than model.vocab = 251");
+    assert_says("a vocabulary of 252, more than model.vocab_size = 251");
     assert_int_equal(file_remove(scratch("data.json")), ERR_OK);
 }
 

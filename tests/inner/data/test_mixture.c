@@ -291,7 +291,7 @@ static void a_source_without_an_example_is_named(void **state)
     shard("c.bin", S, 5000);
     assert_int_equal(open_rank(&l, s, 0, 1), ERR_INPUT);
     assert_says("c.bin is too small");
-    assert_says("train.sequence = 8");
+    assert_says("train.seq_len = 8");
 }
 
 #define T(name) cmocka_unit_test_setup(name, reset)

@@ -105,8 +105,8 @@ static int reset(void **state)
     arena_reset(&arena);
     err_clear();
     settings = (struct settings){.data_objective = DATA_OBJECTIVE_MLM,
-                                 .data_mask_rate = 0.15,
-                                 .data_short = 0.1,
+                                 .data_mlm_probability = 0.15,
+                                 .data_short_seq_prob = 0.1,
                                  .data_tokenizer_sha256 = ""};
     return 0;
 }
@@ -178,7 +178,7 @@ static void an_epoch_shows_each_token_once(void **state)
     struct loader l;
     struct batch b;
     static uint8_t seen[VOCAB];
-    settings.data_short = 0;
+    settings.data_short_seq_prob = 0;
     open_ranks(&l, 0, 1);
     make_batch(&b, 1);
     for (uint64_t epoch = 0; epoch < 2; epoch++) {
@@ -208,7 +208,7 @@ static void shards_without_documents_are_cut_into_runs(void **state)
     const uint32_t head[] = {SHARD_MAGIC_U16, SHARD_VERSION_U16, 1000};
     struct loader l;
     struct batch b;
-    settings.data_short = 0;
+    settings.data_short_seq_prob = 0;
     for (int i = 0; i < 1000; i++)
         ids[i] = (uint16_t)(FIRST + i);
     memcpy(data, head, sizeof head);
@@ -231,7 +231,7 @@ static void short_examples_are_a_share(void **state)
 {
     (void)state;
     struct loader l;
-    settings.data_short = 0.5;
+    settings.data_short_seq_prob = 0.5;
     open_ranks(&l, 0, 1);
     size_t room = S - 2, full = 0, cut = 0;
     double sum = 0;
@@ -283,7 +283,7 @@ static void tally_sequence(struct tally *t, const struct batch *b, size_t from, 
         assert_true(now == MASK || now >= FIRST); /* nor does a random id become one */
         t->at[i - from] += end - from == S;
     }
-    double count = rint(settings.data_mask_rate * (double)text);
+    double count = rint(settings.data_mlm_probability * (double)text);
     if (settings.data_mask == DATA_MASK_TOKEN)
         assert_int_equal(masked, count < 1 ? 1 : count);
     if (text >= 7) { /* shorter ones have one target, which may be more than the rate */
@@ -317,8 +317,9 @@ static void rates_are_as_published(void **state)
     static const double rates[] = {0.15, 0.3};
     for (int r = 0; r < 2; r++) {
         struct tally t = {0};
-        settings.data_mask_rate = rates[r];
-        settings.data_short = 0.9; /* lengths vary, so that rounding to whole counts cancels */
+        settings.data_mlm_probability = rates[r];
+        settings.data_short_seq_prob =
+            0.9; /* lengths vary, so that rounding to whole counts cancels */
         open_ranks(&l, 0, 1);
         make_batch(&b, 1);
         tally_epochs(&t, &l, &b, 1e6);
@@ -340,7 +341,7 @@ static void every_position_is_masked_as_often(void **state)
     struct loader l;
     struct batch b;
     struct tally t = {0};
-    settings.data_short = 0;
+    settings.data_short_seq_prob = 0;
     open_ranks(&l, 0, 1);
     make_batch(&b, 1);
     tally_epochs(&t, &l, &b, 5e5);
@@ -369,8 +370,8 @@ static void special_ids_of_the_text_are_never_masked(void **state)
     assert_int_equal(indexed_close(&w), ERR_OK);
     struct config_list list = {(const char *[]){scratch("unk.bin")}, 1};
     struct loader_options o = options(0, 1);
-    settings.data_mask_rate = 0.5;
-    settings.data_short = 0;
+    settings.data_mlm_probability = 0.5;
+    settings.data_short_seq_prob = 0;
     for (int k = 0; k < 3; k++) {
         settings.data_mask = (enum data_mask)k;
         assert_int_equal(loader_open(&l, &arena, &list, &o), ERR_OK);
@@ -405,7 +406,7 @@ static void whole_words_are_masked(void **state)
     for (int k = 1; k < 3; k++) {
         struct tally t = {0};
         settings.data_mask = (enum data_mask)k;
-        settings.data_short = 0;
+        settings.data_short_seq_prob = 0;
         open_ranks(&l, 0, 1);
         make_batch(&b, 1);
         for (uint64_t place = 0; place < 3000; place++) {
@@ -617,7 +618,7 @@ static void masks_are_drawn_anew_each_epoch_and_not_in_evaluation(void **state)
     (void)state;
     struct loader l;
     struct batch b[3];
-    settings.data_short = 0;
+    settings.data_short_seq_prob = 0;
     open_ranks(&l, 0, 1);
     size_t same = 0, targets = 0;
     for (int i = 0; i < 3; i++)
@@ -717,7 +718,7 @@ static void the_deal_evens_out_the_ranks(void **state)
     struct config_list list = {(const char *[]){scratch("m-*.bin")}, 1};
     uint32_t order[8 * EACH], lengths[8 * EACH];
     uint64_t keys[8 * EACH];
-    settings.data_short = 0.3;
+    settings.data_short_seq_prob = 0.3;
     o.batch_tokens = (size_t)8 * EACH * S;
     assert_int_equal(loader_open(&l, &arena, &list, &o), ERR_OK);
     for (uint64_t step = 0; step < STEPS; step++) {

@@ -61,7 +61,7 @@ static void open_loader(struct loader *l, const struct objective *o, size_t sequ
     struct config_table t = keys_inner(&s);
     assert_int_equal(config_load(&t, 1, NULL, 0, NULL, &arena), ERR_OK);
     s.data_pairs = DATA_PAIRS_NONE;
-    s.data_mask_rate = 0.3;
+    s.data_mlm_probability = 0.3;
     for (int i = 0; i < 2; i++)
         items[i] = arena_printf(&arena, "%s/set-%d.bin", scratch_root, i);
     const struct loader_options options = {.seed = 3,

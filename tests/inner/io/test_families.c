@@ -19,22 +19,22 @@ static int reset(void **state)
     return 0;
 }
 
-#define SMALL "--model.vocab=70", "--model.width=16", "--model.heads=2", "--model.mlp=24"
+#define SMALL "--model.vocab_size=70", "--model.d_model=16", "--model.heads=2", "--model.d_ff=24"
 #define ENCODER                                                                                    \
-    SMALL, "--model.context=12", "--model.causal=false", "--model.embed_norm=true",                \
+    SMALL, "--model.max_seq_len=12", "--model.causal=false", "--model.embed_norm=true",            \
         "--model.bias=true", "--model.positions=learned", "--model.norm=layer"
 #define BERT                                                                                       \
-    ENCODER, "--model.layers=2", "--model.norm_place=post", "--model.types=2",                     \
+    ENCODER, "--model.layers=2", "--model.norm_place=post", "--model.token_types=2",               \
         "--model.norm_eps=1e-12", "--model.activation=gelu_erf"
 #define ALBERT                                                                                     \
-    ENCODER, "--model.layers=2", "--model.norm_place=post", "--model.types=2",                     \
-        "--model.norm_eps=1e-12", "--model.activation=gelu", "--model.shared=true",                \
-        "--model.embed=8"
+    ENCODER, "--model.layers=2", "--model.norm_place=post", "--model.token_types=2",               \
+        "--model.norm_eps=1e-12", "--model.activation=gelu", "--model.share_layers=true",          \
+        "--model.embedding_size=8"
 #define MODERN                                                                                     \
-    SMALL, "--model.context=12", "--model.causal=false", "--model.embed_norm=true",                \
+    SMALL, "--model.max_seq_len=12", "--model.causal=false", "--model.embed_norm=true",            \
         "--model.bias=false", "--model.positions=rope", "--model.rope_theta=160000",               \
-        "--model.layers=4", "--model.activation=geglu", "--model.window=6",                        \
-        "--model.global_every=3"
+        "--model.layers=4", "--model.activation=geglu", "--model.sliding_window=6",                \
+        "--model.global_attn_every=3"
 #define PRETRAINING "--model.head=mlm", "--model.pooler=true"
 #define MASKED      "--model.head=mlm"
 #define CLASSES     "--model.pooler=true", "--model.classes=3"
@@ -441,10 +441,10 @@ static void config_has(const char *dir, const char *words)
 static void config_has_no_defaults_of_ours(void **state)
 {
     (void)state;
-    struct built b = build(variants[0].words, "--model.mlp=0");
+    struct built b = build(variants[0].words, "--model.d_ff=0");
     export(&b, &whole, "defaults");
     config_has("defaults", "\"intermediate_size\": 64,");
-    b = build(variants[0].words, "--model.types=0");
+    b = build(variants[0].words, "--model.token_types=0");
     export(&b, &whole, "defaults");
     config_has("defaults", "\"type_vocab_size\": 1,");
 }
@@ -476,16 +476,16 @@ static void global_layers_of_modernbert(void **state)
     (void)state;
     struct hf_config c;
     struct built b = build(variants[6].words, NULL);
-    b.s->model_window = b.s->model_global_every = 0;
+    b.s->model_sliding_window = b.s->model_global_attn_every = 0;
     export(&b, &whole, "global");
     config_has("global", "\"layer_types\": [\"full_attention\", \"full_attention\"");
     if (hf_read(&c, scratch("global/config.json"), &arena) || hf_check(&c, b.s, &arena))
         fail_msg("%s", err_message());
     for (size_t i = 0; i < c.count; i++)
-        assert_string_not_equal(c.settings[i].key, "model.global_every");
-    b.s->model_window = 6;
+        assert_string_not_equal(c.settings[i].key, "model.global_attn_every");
+    b.s->model_sliding_window = 6;
     assert_int_equal(names_export(b.s, &b.t, b.slab, &whole, scratch("global")), ERR_UNSUPPORTED);
-    assert_says("ModernBERT (model.window without global_every > 1)");
+    assert_says("ModernBERT (model.sliding_window without global_attn_every > 1)");
 }
 
 static const char *without_dense(const char *name)
@@ -508,9 +508,9 @@ static void half_a_head_is_refused(void **state)
 static void what_a_model_lacks_is_written_as_zeros(void **state)
 {
     (void)state;
-    static const char *const words[] = {BERT, MASKED, "--model.types=0", "--model.bias=false",
+    static const char *const words[] = {BERT, MASKED, "--model.token_types=0", "--model.bias=false",
                                         NULL};
-    struct built b = build(words, NULL), with = build(variants[1].words, "--model.types=1");
+    struct built b = build(words, NULL), with = build(variants[1].words, "--model.token_types=1");
     struct safetensors f;
     float *slab = arena_array(&arena, b.t.elements, sizeof *slab);
     export(&b, &whole, "zeros");
@@ -527,7 +527,7 @@ static void what_a_model_lacks_is_written_as_zeros(void **state)
     export(&with, &whole, "zeros");
     assert_int_equal(file_remove(scratch("zeros/config.json")), ERR_OK);
     assert_int_equal(names_import(b.s, &b.t, slab, scratch("zeros")), ERR_MISMATCH);
-    assert_says("model.types = 0");
+    assert_says("model.token_types = 0");
 }
 
 static void models_of_no_family_are_told_why(void **state)
@@ -538,8 +538,8 @@ static void models_of_no_family_are_told_why(void **state)
     } cases[] = {
         {"--model.norm_place=none", "BERT (model.norm_place is not post)"},
         {"--model.embed_norm=false", "ALBERT (model.embed_norm = false)"},
-        {"--model.embed=8", "BERT (model.embed is not model.width)"},
-        {"--model.shared=true", "ALBERT (model.embed is model.width)"},
+        {"--model.embedding_size=8", "BERT (model.embedding_size is not model.d_model)"},
+        {"--model.share_layers=true", "ALBERT (model.embedding_size is model.d_model)"},
         {"--model.causal=true", "BERT (model.causal = true)"},
         {"--model.norm=rms", "ModernBERT (model.norm is not layer)"},
     };

@@ -68,24 +68,24 @@ static void gpt2_as_published(void **state)
         "\"summary_proj_to_labels\": true, \"summary_type\": \"cls_index\", "
         "\"summary_use_proj\": true, \"task_specific_params\": {\"text-generation\": "
         "{\"do_sample\": true, \"max_length\": 50}}",
-        (const char *const[][2]){{"model.vocab", "50257"},
-                                 {"model.context", "1024"},
-                                 {"model.width", "768"},
+        (const char *const[][2]){{"model.vocab_size", "50257"},
+                                 {"model.max_seq_len", "1024"},
+                                 {"model.d_model", "768"},
                                  {"model.layers", "12"},
                                  {"model.heads", "6"},
-                                 {"model.mlp", "3072"},
+                                 {"model.d_ff", "3072"},
                                  {"model.activation", "gelu"},
                                  {"model.norm", "layer"},
                                  {"model.norm_eps", "1e-05"},
                                  {"model.positions", "learned"},
-                                 {"model.tied", "true"},
+                                 {"model.tie_embeddings", "true"},
                                  {NULL, NULL}});
     settings_are(
         GPT2
         ", \"n_inner\": 1000, \"activation_function\": \"gelu\", \"tie_word_embeddings\": false",
-        (const char *const[][2]){{"model.mlp", "1000"},
+        (const char *const[][2]){{"model.d_ff", "1000"},
                                  {"model.activation", "gelu_erf"},
-                                 {"model.tied", "false"},
+                                 {"model.tie_embeddings", "false"},
                                  {NULL, NULL}});
 }
 
@@ -101,19 +101,19 @@ static void llama_as_published(void **state)
         "\"pretraining_tp\": 1, \"rms_norm_eps\": 9.999999747378752e-06, \"rope_scaling\": null, "
         "\"rope_theta\": 500000.0, \"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\", "
         "\"transformers_version\": \"4.45.0\", \"use_cache\": true",
-        (const char *const[][2]){{"model.vocab", "128"},
-                                 {"model.width", "64"},
+        (const char *const[][2]){{"model.vocab_size", "128"},
+                                 {"model.d_model", "64"},
                                  {"model.layers", "3"},
                                  {"model.heads", "4"},
                                  {"model.kv_heads", "2"},
-                                 {"model.mlp", "160"},
+                                 {"model.d_ff", "160"},
                                  {"model.activation", "swiglu"},
                                  {"model.norm", "rms"},
                                  {"model.norm_eps", "1e-05"},
                                  {"model.positions", "rope"},
                                  {"model.rope_theta", "500000"},
                                  {"model.bias", "false"},
-                                 {"model.tied", "true"},
+                                 {"model.tie_embeddings", "true"},
                                  {NULL, NULL}});
     /* Llama 3.2's scaled rotary angles, in both forms. */
     static const char *const scaled[] = {"\"rope_scaling\": {",
@@ -137,7 +137,7 @@ static void llama_as_published(void **state)
                  (const char *const[][2]){{"model.kv_heads", "4"},
                                           {"model.norm_eps", "1e-06"},
                                           {"model.rope_theta", "20000"},
-                                          {"model.tied", "false"},
+                                          {"model.tie_embeddings", "false"},
                                           {NULL, NULL}});
 }
 
@@ -151,13 +151,13 @@ static void bert_as_published(void **state)
              "\"layer_norm_eps\": 1e-12, \"max_position_embeddings\": 512, \"pad_token_id\": 0, "
              "\"position_embedding_type\": \"absolute\", \"transformers_version\": \"4.6.0.dev0\", "
              "\"type_vocab_size\": 2, \"use_cache\": true",
-        (const char *const[][2]){{"model.vocab", "96"},
-                                 {"model.context", "512"},
-                                 {"model.width", "64"},
+        (const char *const[][2]){{"model.vocab_size", "96"},
+                                 {"model.max_seq_len", "512"},
+                                 {"model.d_model", "64"},
                                  {"model.layers", "4"},
                                  {"model.heads", "4"},
-                                 {"model.mlp", "160"},
-                                 {"model.types", "2"},
+                                 {"model.d_ff", "160"},
+                                 {"model.token_types", "2"},
                                  {"model.activation", "gelu_erf"},
                                  {"model.norm", "layer"},
                                  {"model.norm_eps", "1e-12"},
@@ -167,7 +167,7 @@ static void bert_as_published(void **state)
                                  {"model.causal", "false"},
                                  {"model.head", "mlm"},
                                  {"model.pooler", "false"},
-                                 {"model.tied", "true"},
+                                 {"model.tie_embeddings", "true"},
                                  {NULL, NULL}});
     /* The multilingual files have these as well. */
     settings_are("\"architectures\": [\"BertForPreTraining\"], \"model_type\": \"bert\"" SIZES
@@ -177,7 +177,7 @@ static void bert_as_published(void **state)
                  "\"pooler_type\": \"first_token_transform\"",
                  (const char *const[][2]){{"model.activation", "gelu"},
                                           {"model.norm_eps", "1e-12"},
-                                          {"model.types", "2"},
+                                          {"model.token_types", "2"},
                                           {"model.pooler", "true"},
                                           {"model.head", "mlm"},
                                           {NULL, NULL}});
@@ -202,8 +202,8 @@ static void albert_as_published(void **state)
         "\"hidden_dropout_prob\": 0, \"inner_group_num\": 1, \"layer_norm_eps\": 1e-12, "
         "\"max_position_embeddings\": 512, \"net_structure_type\": 0, \"num_hidden_groups\": 1, "
         "\"num_memory_blocks\": 0, \"type_vocab_size\": 2",
-        (const char *const[][2]){{"model.embed", "16"},
-                                 {"model.shared", "true"},
+        (const char *const[][2]){{"model.embedding_size", "16"},
+                                 {"model.share_layers", "true"},
                                  {"model.layers", "4"},
                                  {"model.activation", "gelu"},
                                  {"model.norm_place", "post"},
@@ -215,12 +215,12 @@ static void modernbert_as_published(void **state)
 {
     (void)state;
     const char *const same[][2] = {
-        {"model.window", "128"},        {"model.global_every", "3"},
-        {"model.rope_theta", "160000"}, {"model.rope_theta_local", "10000"},
-        {"model.context", "8192"},      {"model.activation", "geglu"},
-        {"model.bias", "false"},        {"model.norm_place", "pre"},
-        {"model.positions", "rope"},    {"model.norm_eps", "1e-05"},
-        {"model.pooler", "false"},      {NULL, NULL}};
+        {"model.sliding_window", "128"}, {"model.global_attn_every", "3"},
+        {"model.rope_theta", "160000"},  {"model.rope_theta_local", "10000"},
+        {"model.max_seq_len", "8192"},   {"model.activation", "geglu"},
+        {"model.bias", "false"},         {"model.norm_place", "pre"},
+        {"model.positions", "rope"},     {"model.norm_eps", "1e-05"},
+        {"model.pooler", "false"},       {NULL, NULL}};
     settings_are(
         MODERN
         ", \"attention_bias\": false, \"attention_dropout\": 0.0, \"bos_token_id\": 50281, "
@@ -243,7 +243,7 @@ static void modernbert_as_published(void **state)
                  same);
     settings_are(MODERN ", \"layer_types\": [\"full_attention\", \"full_attention\", "
                         "\"full_attention\", \"full_attention\"]",
-                 (const char *const[][2]){{"model.window", "0"}, {NULL, NULL}});
+                 (const char *const[][2]){{"model.sliding_window", "0"}, {NULL, NULL}});
 }
 
 static void another_function_is_refused_by_name(void **state)
@@ -420,13 +420,20 @@ static void every_difference_is_told_at_once(void **state)
     struct hf_config c;
     assert_int_equal(read(&c, LLAMA ", \"rms_norm_eps\": 1e-05, \"num_key_value_heads\": 4"),
                      ERR_OK);
-    static const char *const good[] = {"--model.vocab=128",         "--model.width=64",
-                                       "--model.layers=3",          "--model.heads=4",
-                                       "--model.kv_heads=0",        "--model.mlp=160",
-                                       "--model.norm=rms",          "--model.positions=rope",
-                                       "--model.activation=swiglu", "--model.bias=false",
-                                       "--model.tied=false",        "--model.norm_eps=1e-5",
-                                       "--model.context=512",       NULL};
+    static const char *const good[] = {"--model.vocab_size=128",
+                                       "--model.d_model=64",
+                                       "--model.layers=3",
+                                       "--model.heads=4",
+                                       "--model.kv_heads=0",
+                                       "--model.d_ff=160",
+                                       "--model.norm=rms",
+                                       "--model.positions=rope",
+                                       "--model.activation=swiglu",
+                                       "--model.bias=false",
+                                       "--model.tie_embeddings=false",
+                                       "--model.norm_eps=1e-5",
+                                       "--model.max_seq_len=512",
+                                       NULL};
     struct settings s = loaded(good); /* a shorter context is no other function */
     if (hf_check(&c, &s, &arena))
         fail_msg("%s", err_message());
@@ -437,7 +444,7 @@ static void every_difference_is_told_at_once(void **state)
     assert_says("model.heads: 8 here, 4 there");
     assert_says("model.norm_eps: 1e-06 here, 1e-05 there");
     assert_says("model.rope_theta: 500000 here, 10000 there");
-    assert_null(strstr(err_message(), "model.context"));
+    assert_null(strstr(err_message(), "model.max_seq_len"));
 }
 
 /* The written configuration describes the model that it was derived from. */
@@ -454,7 +461,7 @@ static void the_configuration_that_is_written_fits(void **state)
                          0, NULL, &arena))
         fail_msg("%s\n%s", err_message(), text);
     assert_int_equal(hf_check(&c, &s, &arena), ERR_OK);
-    assert_int_equal(s.model_context, 4096);
+    assert_int_equal(s.model_max_seq_len, 4096);
     assert_true(s.model_rope_theta == 500000 && s.model_norm_eps == 1e-5);
 }
 
@@ -471,7 +478,7 @@ static void an_encoders_data_section_is_written(void **state)
         {"\"architectures\": [\"AlbertForPreTraining\"], \"model_type\": \"albert\", "
          "\"hidden_act\": \"gelu\"" SIZES,
          "  objective: mlm\n  pairs: sop\n"},
-        {MODERN, "  objective: mlm\n  mask_rate: 0.3\n"},
+        {MODERN, "  objective: mlm\n  mlm_probability: 0.3\n"},
         {"\"architectures\": [\"BertForSequenceClassification\"], \"model_type\": \"bert\"" SIZES,
          "  objective: labels\n"},
     };

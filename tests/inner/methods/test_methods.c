@@ -18,7 +18,7 @@ static int reset(void **state)
 #define PLAIN "--train.steps", "100"
 #define HEADS                                                                                      \
     PLAIN, "--model.causal", "false", "--model.pooler", "true", "--model.classes", "3",            \
-        "--model.heads_n", "4"
+        "--model.classifier_heads", "4"
 #define STAGES        PLAIN, "--model.layers", "4", "--train.stages", "2@0.5,4@0.5"
 #define SETTINGS(...) setup_settings(&arena, (const char *const[]){__VA_ARGS__, NULL})
 
@@ -56,7 +56,7 @@ static void a_loss_is_there_where_its_targets_are(void **state)
     assert_true(loss_any(MODEL_LOSS_TOKEN, s, &text) && !loss_any(MODEL_LOSS_SEQUENCE, s, &text));
     assert_false(loss_any(MODEL_LOSS_STANDARD, s, &text));
     text = (struct loader){.sequence_targets = true};
-    s->train_standard = 0.1;
+    s->train_standardization_weight = 0.1;
     assert_true(!loss_any(MODEL_LOSS_TOKEN, s, &text) && loss_any(MODEL_LOSS_SEQUENCE, s, &text));
     assert_true(loss_any(MODEL_LOSS_STANDARD, s, &text));
 }

@@ -21,11 +21,11 @@ static int reset(void **state)
 }
 
 #define TINY                                                                                       \
-    "--model.vocab", "23", "--data.tokenizer", "external", "--model.heads", "2", "--model.width",  \
-        "32", "--model.context", "16", "--train.sequence", "16", "--train.batch_tokens", "128",    \
-        "--train.checkpoint_every", "0", "--train.optimizer", "adamw", "--train.weight_decay",     \
-        "0", "--train.clip", "0", "--device.dtype", "f32", "--train.steps", "9",                   \
-        "--train.eval_every", "2", "--train.eval_tokens", "64"
+    "--model.vocab_size", "23", "--data.tokenizer", "external", "--model.heads", "2",              \
+        "--model.d_model", "32", "--model.max_seq_len", "16", "--train.seq_len", "16",             \
+        "--train.batch_tokens", "128", "--train.checkpoint_every", "0", "--train.optimizer",       \
+        "adamw", "--train.weight_decay", "0", "--train.max_grad_norm", "0", "--device.dtype",      \
+        "f32", "--train.steps", "9", "--train.eval_every", "2", "--train.eval_tokens", "64"
 
 struct oracle {
     struct table table;
@@ -164,7 +164,7 @@ static void open_oracle(struct oracle *o, struct dev *d, const char *const *word
 {
     struct settings *s = setup_settings(&arena, words);
     s->train_modules = 1;
-    s->model_tied = false;
+    s->model_tie_embeddings = false;
     s->train_pipeline = TRAIN_PIPELINE_SEQUENTIAL;
     assert_int_equal(table_make(&o->table, s, &arena), ERR_OK);
     assert_int_equal(batch_open(&o->batch, &arena, 128, 8), ERR_OK);
@@ -208,7 +208,7 @@ static void delayed(void **state)
 {
     (void)state;
     compare("delayed", 3,
-            (const char *[]){TINY, STALE, "--model.layers", "3", "--train.warmup", "0",
+            (const char *[]){TINY, STALE, "--model.layers", "3", "--train.warmup_steps", "0",
                              "--train.lr", "0.01", NULL});
 }
 
@@ -216,7 +216,7 @@ static void warm_up_has_no_delay(void **state)
 {
     (void)state;
     compare("warm_up", 5,
-            (const char *[]){TINY, STALE, "--model.layers", "5", "--train.warmup", "3",
+            (const char *[]){TINY, STALE, "--model.layers", "5", "--train.warmup_steps", "3",
                              "--train.lr", "0.02", "--train.dropout", "0.1", NULL});
 }
 
@@ -224,7 +224,7 @@ static void frozen(void **state)
 {
     (void)state;
     compare("frozen", 4,
-            (const char *[]){TINY, STALE, "--model.layers", "4", "--train.warmup", "0",
+            (const char *[]){TINY, STALE, "--model.layers", "4", "--train.warmup_steps", "0",
                              "--train.lr", "0", NULL});
 }
 
@@ -232,8 +232,8 @@ static void sequential(void **state)
 {
     (void)state;
     compare("sequential", 4,
-            (const char *[]){TINY, "--train.modules", "3", "--model.layers", "4", "--train.warmup",
-                             "9", "--train.lr", "0.01", NULL});
+            (const char *[]){TINY, "--train.modules", "3", "--model.layers", "4",
+                             "--train.warmup_steps", "9", "--train.lr", "0.01", NULL});
 }
 
 int main(void)

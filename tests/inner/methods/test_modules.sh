@@ -18,7 +18,7 @@ export OMPI_MCA_btl_vader_single_copy_mechanism=none OMP_NUM_THREADS=1 OMP_WAIT_
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # Open MPI's own
 
 # run RANKS DIR HOW [--KEY VALUE..]; in $shape what is trained
-shape="--model.layers 5 --model.mlp 128"
+shape="--model.layers 5 --model.d_ff 128"
 run() {
     n=$1 to=$2 how=$3
     shift 3
@@ -42,26 +42,26 @@ while read -r words; do
     same "stale$i" "stale_one$i"
     if "$ranks" same "$dir/stale$i" "$dir/plain$i" 2>/dev/null; then fail "$words: nothing was delayed"; fi
 done <<'END'
---train.optimizer adamw --train.dropout 0.1 --train.clip 0
---train.optimizer lamb --device.dtype bf16 --train.warmup 2
---train.optimizer qhadam --model.norm_place post --model.embed_norm true --train.dropout 0.1 --train.clip 0
---train.optimizer lans --train.clip 0 --model.positions rope --model.norm rms --model.activation swiglu --model.bias false --model.tied false
+--train.optimizer adamw --train.dropout 0.1 --train.max_grad_norm 0
+--train.optimizer lamb --device.dtype bf16 --train.warmup_steps 2
+--train.optimizer qhadam --model.norm_place post --model.embed_norm true --train.dropout 0.1 --train.max_grad_norm 0
+--train.optimizer lans --train.max_grad_norm 0 --model.positions rope --model.norm rms --model.activation swiglu --model.bias false --model.tie_embeddings false
 END
 # With one module there is nothing to delay.
-run 1 one whole --train.optimizer adamw --train.dropout 0.1 --train.clip 0 --train.modules 1 --train.pipeline stale
+run 1 one whole --train.optimizer adamw --train.dropout 0.1 --train.max_grad_norm 0 --train.modules 1 --train.pipeline stale
 same one plain1
 # Four ranks; a stop while gradients are under way, and in the warm-up; another number of ranks continues.
 stale="--train.modules 5 --train.pipeline stale --train.optimizer adamw"
 for warmup in 0 3; do
     to=whole$warmup
-    run 2 $to whole $stale --train.warmup $warmup
-    run 4 four$warmup whole $stale --train.warmup $warmup
+    run 2 $to whole $stale --train.warmup_steps $warmup
+    run 4 four$warmup whole $stale --train.warmup_steps $warmup
     same four$warmup $to
-    run 2 stop$warmup stop $stale --train.warmup $warmup
+    run 2 stop$warmup stop $stale --train.warmup_steps $warmup
     cp -r "$dir/stop$warmup" "$dir/moved$warmup"
-    run 2 stop$warmup whole $stale --train.warmup $warmup
+    run 2 stop$warmup whole $stale --train.warmup_steps $warmup
     same stop$warmup $to
-    run 1 moved$warmup whole $stale --train.warmup $warmup
+    run 1 moved$warmup whole $stale --train.warmup_steps $warmup
     same moved$warmup $to
 done
 # A rank that finds a loss that is not finite stops the others at the same step.

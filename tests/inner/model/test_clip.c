@@ -19,39 +19,42 @@ static int reset(void **state)
 
 enum { SEQUENCE = 48, RECORDS = 6 };
 #define COMMON                                                                                     \
-    "--model.vocab", "70", "--model.layers", "3", "--model.heads", "2", "--model.width", "32",     \
-        "--model.context", "48", "--train.sequence", "48", "--train.batch_tokens", "384",          \
+    "--model.vocab_size", "70", "--model.layers", "3", "--model.heads", "2", "--model.d_model",    \
+        "32", "--model.max_seq_len", "48", "--train.seq_len", "48", "--train.batch_tokens", "384", \
         "--data.tokenizer", "external", "--device.dtype", "f32"
-static const char *const gpt[] = {COMMON, NULL}, *const untied[] = {COMMON,  "--model.tied",
-                                                                    "false", "--train.dropout",
-                                                                    "0.2",   NULL},
+static const char *const gpt[] = {COMMON, NULL}, *const untied[] = {COMMON,
+                                                                    "--model.tie_embeddings",
+                                                                    "false",
+                                                                    "--train.dropout",
+                                                                    "0.2",
+                                                                    NULL},
                          *const llama[] = {COMMON,   "--model.positions",
                                            "rope",   "--model.norm",
                                            "rms",    "--model.activation",
                                            "swiglu", "--model.bias",
-                                           "false",  "--model.tied",
+                                           "false",  "--model.tie_embeddings",
                                            "false",  "--model.kv_heads",
                                            "1",      "--train.activation_checkpointing",
                                            "block",  NULL};
 #define ENCODER                                                                                    \
     COMMON, "--model.causal", "false", "--data.objective", "mlm", "--data.pairs", "sop",           \
-        "--model.norm_place", "post", "--model.embed_norm", "true", "--model.types", "2",          \
+        "--model.norm_place", "post", "--model.embed_norm", "true", "--model.token_types", "2",    \
         "--model.head", "mlm", "--model.pooler", "true", "--model.activation", "gelu_erf"
 static const char *const bert[] = {ENCODER, NULL},
                          *const dropped[] = {ENCODER, "--train.dropout", "0.1", NULL},
-                         *const albert[] = {ENCODER, "--model.shared",
-                                            "true",  "--model.embed",
+                         *const albert[] = {ENCODER, "--model.share_layers",
+                                            "true",  "--model.embedding_size",
                                             "24",    NULL},
-                         *const albert_recomputed[] = {ENCODER, "--model.shared",
-                                                       "true",  "--model.embed",
+                         *const albert_recomputed[] = {ENCODER, "--model.share_layers",
+                                                       "true",  "--model.embedding_size",
                                                        "24",    "--train.activation_checkpointing",
                                                        "block", NULL},
                          *const modern[] = {COMMON,  "--model.causal",
                                             "false", "--data.objective",
                                             "mlm",   "--model.embed_norm",
                                             "true",  "--model.positions",
-                                            "rope",  "--model.window",
-                                            "8",     "--model.global_every",
+                                            "rope",  "--model.sliding_window",
+                                            "8",     "--model.global_attn_every",
                                             "2",     "--model.activation",
                                             "geglu", "--model.bias",
                                             "false", "--model.head",
@@ -65,7 +68,7 @@ static const char *const bert[] = {ENCODER, NULL},
         "--model.embed_norm", "true"
 static const char
     *const bert_labels[] = {CLASSES,    "--model.norm_place",
-                            "post",     "--model.types",
+                            "post",     "--model.token_types",
                             "2",        "--model.activation",
                             "gelu_erf", "--model.classes",
                             "3",        NULL},
@@ -127,7 +130,7 @@ static void make_batch(struct fixture *f, const int lengths[RECORDS])
         f->b.labels[i] = mlm && i % 2 == 0 ? (int32_t)(i / 2 % 2) : -1;
         f->b.numbers[i] = (uint32_t)(7 * i + 1);
         for (int32_t t = f->b.cu_seqlens[i]; t < f->b.cu_seqlens[i + 1]; t++) {
-            f->b.types[t] = f->s->model_types && t % 3 == 0;
+            f->b.types[t] = f->s->model_token_types && t % 3 == 0;
             if (mlm && (t % 5 || i == 4))
                 f->b.targets[t] = -1;
         }
@@ -217,9 +220,9 @@ static void ghost_norms_are_the_slow_ones(void **state)
         double slow[RECORDS], ghost[RECORDS], first[RECORDS];
         reset(NULL);
         open_fixture(&f, families[k].words, 2);
-        clipped(&f, PRIVACY_CLIPPING_SLOW, 1, first);
+        clipped(&f, PRIVACY_CLIPPING_PER_EXAMPLE, 1, first);
         double norm = middle_of(first); /* some are clipped, some are not */
-        float *a = clipped(&f, PRIVACY_CLIPPING_SLOW, norm, slow),
+        float *a = clipped(&f, PRIVACY_CLIPPING_PER_EXAMPLE, norm, slow),
               *b = clipped(&f, PRIVACY_CLIPPING_GHOST, norm, ghost);
         int longer = 0;
         double worst = 0;

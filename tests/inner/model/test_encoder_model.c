@@ -11,37 +11,38 @@
 #include "inner/optim/optim.h"
 
 #define BERT                                                                                       \
-    "--model.norm_place", "post", "--model.embed_norm", "true", "--model.types", "2",              \
+    "--model.norm_place", "post", "--model.embed_norm", "true", "--model.token_types", "2",        \
         "--model.head", "mlm", "--model.pooler", "true", "--model.norm_eps", "1e-12",              \
-        "--model.mlp", "40"
+        "--model.d_ff", "40"
 static const struct golden {
     const char *dir, *words[40];
 } bert = {"tests/golden/bert", {BERT, "--model.layers", "2", "--model.activation", "gelu_erf"}},
   albert = {"tests/golden/albert",
-            {BERT, "--model.layers", "3", "--model.activation", "gelu", "--model.embed", "8",
-             "--model.shared", "true"}},
-  modernbert = {"tests/golden/modernbert", {"--model.embed_norm",
-                                            "true",
-                                            "--model.head",
-                                            "mlm",
-                                            "--model.mlp",
-                                            "24",
-                                            "--model.layers",
-                                            "4",
-                                            "--model.activation",
-                                            "geglu",
-                                            "--model.positions",
-                                            "rope",
-                                            "--model.window",
-                                            "6",
-                                            "--model.global_every",
-                                            "3",
-                                            "--model.rope_theta",
-                                            "1000",
-                                            "--model.rope_theta_local",
-                                            "100",
-                                            "--model.bias",
-                                            "false"}},
+            {BERT, "--model.layers", "3", "--model.activation", "gelu", "--model.embedding_size",
+             "8", "--model.share_layers", "true"}},
+  modernbert = {"tests/golden/modernbert",
+                {"--model.embed_norm",
+                 "true",
+                 "--model.head",
+                 "mlm",
+                 "--model.d_ff",
+                 "24",
+                 "--model.layers",
+                 "4",
+                 "--model.activation",
+                 "geglu",
+                 "--model.positions",
+                 "rope",
+                 "--model.sliding_window",
+                 "6",
+                 "--model.global_attn_every",
+                 "3",
+                 "--model.rope_theta",
+                 "1000",
+                 "--model.rope_theta_local",
+                 "100",
+                 "--model.bias",
+                 "false"}},
   *golden;
 static struct arena arena;
 
@@ -141,17 +142,17 @@ static const struct build plain = {"f32", "none", "adamw", "tensor"};
 static void build_with(struct encoder *e, const struct build *b)
 {
     *e = (struct encoder){0};
-    const char *words[96] = {"--model.vocab",
+    const char *words[96] = {"--model.vocab_size",
                              "48",
-                             "--model.width",
+                             "--model.d_model",
                              "16",
                              "--model.heads",
                              "2",
-                             "--model.context",
+                             "--model.max_seq_len",
                              "16",
                              "--model.causal",
                              "false",
-                             "--train.sequence",
+                             "--train.seq_len",
                              "16",
                              "--data.tokenizer",
                              "external",
@@ -159,9 +160,9 @@ static void build_with(struct encoder *e, const struct build *b)
                              "10",
                              "--train.lr",
                              "0.01",
-                             "--train.warmup",
+                             "--train.warmup_steps",
                              "3",
-                             "--train.clip",
+                             "--train.max_grad_norm",
                              "0.3",
                              "--train.optimizer",
                              b->optimizer,

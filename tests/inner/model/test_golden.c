@@ -15,11 +15,12 @@
 static const struct golden {
     const char *dir, *words[20];
 } gpt2 = {"tests/golden/gpt", {"--model.heads", "2"}},
-  llama = {"tests/golden/llama", {"--model.heads",      "4",      "--model.kv_heads",   "2",
-                                  "--model.norm",       "rms",    "--model.norm_eps",   "1e-3",
-                                  "--model.positions",  "rope",   "--model.rope_theta", "100",
-                                  "--model.activation", "swiglu", "--model.mlp",        "40",
-                                  "--model.bias",       "false",  "--model.tied",       "false"}},
+  llama = {"tests/golden/llama",
+           {"--model.heads",      "4",      "--model.kv_heads",       "2",
+            "--model.norm",       "rms",    "--model.norm_eps",       "1e-3",
+            "--model.positions",  "rope",   "--model.rope_theta",     "100",
+            "--model.activation", "swiglu", "--model.d_ff",           "40",
+            "--model.bias",       "false",  "--model.tie_embeddings", "false"}},
   *golden;
 static struct arena arena;
 
@@ -86,13 +87,13 @@ struct gpt {
 static void build(struct gpt *g, const char *optimizer)
 {
     *g = (struct gpt){0};
-    const char *words[64] = {"--model.vocab",        "48",       "--model.width",   "16",
-                             "--model.layers",       "2",        "--model.context", "12",
-                             "--data.tokenizer",     "external", "--train.steps",   "10",
-                             "--train.lr",           "0.01",     "--train.warmup",  "3",
-                             "--train.lr_end",       "0.1",      "--train.clip",    "0.3",
-                             "--train.weight_decay", "0.1",      "--train.beta1",   "0.9",
-                             "--train.beta2",        "0.95",     "--train.eps",     "1e-6",
+    const char *words[64] = {"--model.vocab_size",   "48",       "--model.d_model",       "16",
+                             "--model.layers",       "2",        "--model.max_seq_len",   "12",
+                             "--data.tokenizer",     "external", "--train.steps",         "10",
+                             "--train.lr",           "0.01",     "--train.warmup_steps",  "3",
+                             "--train.min_lr_ratio", "0.1",      "--train.max_grad_norm", "0.3",
+                             "--train.weight_decay", "0.1",      "--train.beta1",         "0.9",
+                             "--train.beta2",        "0.95",     "--train.eps",           "1e-6",
                              "--train.optimizer",    optimizer};
     size_t n = 0;
     while (words[n])
@@ -410,7 +411,7 @@ static void a_file_of_another_model_is_refused(void **state)
     assert_int_equal(names_import(g.s, &g.t, slab, path_of("model")), ERR_MISMATCH);
     assert_says("no place for transformer.h.1.");
     g.s->model_layers = 2;
-    g.s->model_mlp = 32;
+    g.s->model_d_ff = 32;
     assert_int_equal(table_make(&g.t, g.s, &arena), ERR_OK);
     assert_int_equal(names_import(g.s, &g.t, slab, path_of("model")), ERR_MISMATCH);
     assert_says("c_fc");
@@ -425,10 +426,10 @@ static void a_llama_of_other_settings_is_refused(void **state)
     struct gpt g;
     build(&g, "adamw");
     float *slab = arena_array(&arena, g.t.elements * 2, sizeof *slab);
-    g.s->model_tied = true; /* the file's head is no embedding */
+    g.s->model_tie_embeddings = true; /* the file's head is no embedding */
     assert_int_equal(table_make(&g.t, g.s, &arena), ERR_OK);
     assert_int_equal(names_import(g.s, &g.t, slab, path_of("model")), ERR_MISMATCH);
-    assert_says("model.tied = false");
+    assert_says("model.tie_embeddings = false");
     g.s->model_kv_heads = 4;
     assert_int_equal(table_make(&g.t, g.s, &arena), ERR_OK);
     assert_int_equal(names_import(g.s, &g.t, slab, path_of("model")), ERR_MISMATCH);

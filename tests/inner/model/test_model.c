@@ -18,12 +18,12 @@ static int reset(void **state)
 }
 
 #define SMALL                                                                                      \
-    "--model.vocab", "37", "--model.layers", "2", "--model.heads", "2", "--model.width", "16",     \
-        "--model.context", "16", "--data.tokenizer", "external"
+    "--model.vocab_size", "37", "--model.layers", "2", "--model.heads", "2", "--model.d_model",    \
+        "16", "--model.max_seq_len", "16", "--data.tokenizer", "external"
 
 #define LLAMA                                                                                      \
     SMALL, "--model.norm", "rms", "--model.positions", "rope", "--model.activation", "swiglu",     \
-        "--model.bias", "false", "--model.tied", "false", "--model.heads", "4",                    \
+        "--model.bias", "false", "--model.tie_embeddings", "false", "--model.heads", "4",          \
         "--model.kv_heads", "2", "--model.norm_eps", "1e-3", "--model.rope_theta", "100"
 
 struct under_test {
@@ -41,7 +41,7 @@ static void encoder_targets(struct batch *b, const struct settings *s)
 {
     size_t tasks = s->model_classes.count ? s->model_classes.count : 1;
     for (size_t i = 0; i < b->tokens_count; i++) {
-        b->types[i] = s->model_types ? (int32_t)(i / 3 % (size_t)s->model_types) : 0;
+        b->types[i] = s->model_token_types ? (int32_t)(i / 3 % (size_t)s->model_token_types) : 0;
         if (i % 3)
             b->targets[i] = -1;
     }
@@ -57,7 +57,7 @@ static void build(struct under_test *u, const char *const *words, const int *len
     u->s = setup_settings(&arena, words);
     assert_int_equal(table_make(&u->t, u->s, &arena), ERR_OK);
     u->d = setup_device(type, 2);
-    setup_batch(&u->b, &arena, lengths, u->s->model_vocab, 3);
+    setup_batch(&u->b, &arena, lengths, u->s->model_vocab_size, 3);
     u->b.step = 7, u->b.site = 2; /* read by dropout alone */
     for (size_t i = 0; i < u->b.sequences; i++)
         u->b.numbers[i] = (uint32_t)(9 - 2 * i);
@@ -162,7 +162,7 @@ static void rms_erf_without_biases(void **state)
     (void)state;
     check_gradients((const char *[]){SMALL, "--model.norm", "rms", "--model.activation", "gelu_erf",
                                      "--model.bias", "false", "--model.causal", "false",
-                                     "--model.mlp", "40", NULL},
+                                     "--model.d_ff", "40", NULL},
                     "f32", 2e-5);
 }
 
@@ -186,7 +186,7 @@ static void parts_of_llama(void **state)
                                            {"--model.positions", "none"},
                                            {"--model.activation", "swiglu"},
                                            {"--model.kv_heads", "1"},
-                                           {"--model.tied", "false"}};
+                                           {"--model.tie_embeddings", "false"}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         check_gradients((const char *[]){SMALL, parts[i][0], parts[i][1], NULL}, "f32", 2e-5);
 }
@@ -206,12 +206,12 @@ static void gpt2_block_in_bf16(void **state)
 
 #define ENCODER                                                                                    \
     SMALL, "--model.causal", "false", "--model.embed_norm", "true", "--model.head", "mlm",         \
-        "--model.types", "3"
+        "--model.token_types", "3"
 #define BERT ENCODER, "--model.norm_place", "post", "--model.pooler", "true"
 #define MODERN                                                                                     \
     ENCODER, "--model.layers", "4", "--model.activation", "geglu", "--model.positions", "rope",    \
-        "--model.window", "4", "--model.global_every", "3", "--model.rope_theta_local", "100",     \
-        "--model.bias", "false"
+        "--model.sliding_window", "4", "--model.global_attn_every", "3",                           \
+        "--model.rope_theta_local", "100", "--model.bias", "false"
 
 static void bert_block(void **state)
 {
@@ -223,8 +223,8 @@ static void bert_block(void **state)
 static void albert_block(void **state)
 {
     (void)state;
-    check_gradients((const char *[]){BERT, "--model.layers", "3", "--model.shared", "true",
-                                     "--model.embed", "8", NULL},
+    check_gradients((const char *[]){BERT, "--model.layers", "3", "--model.share_layers", "true",
+                                     "--model.embedding_size", "8", NULL},
                     "f32", 2e-5);
 }
 
@@ -243,15 +243,15 @@ static void parts_of_encoders(void **state)
         {"--model.norm_place", "none"},
         {"--model.norm_place", "none", "--model.pooler", "true"},
         {"--model.norm_place", "post", "--model.norm", "rms"},
-        {"--model.embed_norm", "true", "--model.shared", "true"},
-        {"--model.embed", "24", "--model.head", "mlm"},
-        {"--model.embed", "8", "--model.pooler", "true"},
-        {"--model.tied", "false", "--model.head", "mlm"},
+        {"--model.embed_norm", "true", "--model.share_layers", "true"},
+        {"--model.embedding_size", "24", "--model.head", "mlm"},
+        {"--model.embedding_size", "8", "--model.pooler", "true"},
+        {"--model.tie_embeddings", "false", "--model.head", "mlm"},
         {"--model.head", "plain", "--model.pooler", "true"},
         {"--model.pooler", "true", "--model.classes", "3,70"},
         {"--model.pooler", "true", "--model.classes", "3", "--model.pooler_norm", "true"},
         {"--model.pooler", "true", "--model.classes", "3,70", "--model.pooling", "mean"},
-        {"--model.window", "6", "--model.causal", "true"},
+        {"--model.sliding_window", "6", "--model.causal", "true"},
         {"--model.kv_heads", "1", "--model.norm_place", "post"},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -271,8 +271,8 @@ static void dropout_in_every_block(void **state)
     check_gradients((const char *[]){SMALL, DROPOUT, NULL}, "f32", 2e-5);
     check_gradients((const char *[]){LLAMA, DROPOUT, NULL}, "f32", 2e-5);
     check_gradients((const char *[]){BERT, DROPOUT, NULL}, "f32", 2e-5);
-    check_gradients((const char *[]){BERT, DROPOUT, "--model.layers", "3", "--model.shared", "true",
-                                     "--model.embed", "8", NULL},
+    check_gradients((const char *[]){BERT, DROPOUT, "--model.layers", "3", "--model.share_layers",
+                                     "true", "--model.embedding_size", "8", NULL},
                     "f32", 2e-5);
     check_gradients((const char *[]){MODERN, DROPOUT, NULL}, "f32", 2e-5);
     check_gradients((const char *[]){ENCODER, DROPOUT, "--model.norm_place", "none", NULL}, "f32",
@@ -407,7 +407,7 @@ static void kept_layers_are_the_plain_model(void **state)
 
 /* ---- multiverse heads ---- */
 #define HEADS                                                                                      \
-    ENCODER, "--model.pooler", "true", "--model.classes", "3", "--model.heads_n", "4",             \
+    ENCODER, "--model.pooler", "true", "--model.classes", "3", "--model.classifier_heads", "4",    \
         "--train.heads_orthogonal", "0.2"
 
 static void heads_have_the_gradient_of_their_mean(void **state)
@@ -475,7 +475,7 @@ static void a_head_that_left_has_no_part(void **state)
 }
 
 /* ---- standardization loss ---- */
-#define STANDARD "--model.norm_place", "none", "--train.standard", "0.3"
+#define STANDARD "--model.norm_place", "none", "--train.standardization_weight", "0.3"
 
 /* Against central differences in float64, for every tensor. */
 static void the_standardization_loss_has_its_gradient(void **state)
@@ -547,7 +547,7 @@ static void a_stage_is_a_function_of_the_step(void **state)
     assert_int_equal(depth_updates(s, 0, 400, 6), 400);
     assert_true(depth_warmup(s, 0) == 1 && depth_warmup(s, 3) == 1); /* the run's own */
     assert_true(depth_warmup(s, 40) == 1.0 / 40 && depth_warmup(s, 79) == 1);
-    assert_true(depth_warmup(s, 4) == 1.0 / 36); /* a stage shorter than train.warmup */
+    assert_true(depth_warmup(s, 4) == 1.0 / 36); /* a stage shorter than train.warmup_steps */
 }
 
 /* New layers copy the top layers below them, in order; more than there are, again from there. */
@@ -918,8 +918,9 @@ static void final_gradients_do_not_change(void **state)
     /* Pooler, norm and dense of the mlm head, blocks, norm of the embeddings, tables; ALBERT: one
      * block after its last use, projection of the embeddings. */
     check_final((const char *[]){BERT, NULL}, 1 + 2 + 2 * 6 + 1 + 1);
-    check_final((const char *[]){BERT, "--model.shared", "true", "--model.embed", "8", NULL},
-                1 + 2 + 6 + 1 + 1 + 1);
+    check_final(
+        (const char *[]){BERT, "--model.share_layers", "true", "--model.embedding_size", "8", NULL},
+        1 + 2 + 6 + 1 + 1 + 1);
     check_final((const char *[]){MODERN, NULL}, 2 + 1 + 4 * 6 - 1 + 1 + 1);
 }
 
@@ -1025,8 +1026,8 @@ static void a_pass_is_named_by_all_it_depends_on(void **state)
     double sum;
     size_t count;
     build(&u, (const char *[]){SMALL, NULL}, packed, "f32");
-    setup_batch(&b, &arena, packed, u.s->model_vocab, 4); /* other tokens, same layout */
-    setup_batch(&c, &arena, other, u.s->model_vocab, 3);
+    setup_batch(&b, &arena, packed, u.s->model_vocab_size, 4); /* other tokens, same layout */
+    setup_batch(&c, &arena, other, u.s->model_vocab_size, 3);
     struct dev_ops seen = *u.d->ops;
     seen.graph_run = repeat_seen;
     u.d->ops = &seen;
@@ -1050,15 +1051,15 @@ static void table_of_gpt2(void **state)
 {
     (void)state;
     struct table t, other;
-    const char *const words[] = {"--model.vocab",
+    const char *const words[] = {"--model.vocab_size",
                                  "50257",
                                  "--model.layers",
                                  "12",
                                  "--model.heads",
                                  "12",
-                                 "--model.width",
+                                 "--model.d_model",
                                  "768",
-                                 "--model.context",
+                                 "--model.max_seq_len",
                                  "1024",
                                  NULL};
     struct settings *s = setup_settings(&arena, words);
@@ -1072,7 +1073,7 @@ static void table_of_gpt2(void **state)
     assert_int_equal(table_find(&t, "layers.11.norm1.weight")->group, TABLE_VECTOR);
     assert_null(table_find(&t, "layers.12.norm1.weight"));
     struct digest a = table_digest(&t), b;
-    s->model_mlp = 1024;
+    s->model_d_ff = 1024;
     assert_int_equal(table_make(&other, s, &arena), ERR_OK);
     b = table_digest(&other);
     assert_false(digest_equal(&a, &b));
@@ -1103,14 +1104,16 @@ static void tables_of_llama(void **state)
     struct table t;
 #define LLAMA_FAMILY                                                                               \
     "--model.norm", "rms", "--model.positions", "rope", "--model.activation", "swiglu",            \
-        "--model.bias", "false", "--model.context", "2048", "--data.tokenizer", "external",        \
-        "--model.width", "2048", "--model.heads", "32"
-    const char *const big[] = {
-        LLAMA_FAMILY,  "--model.vocab", "128256", "--model.layers", "16", "--model.kv_heads", "8",
-        "--model.mlp", "8192",          NULL};
-    const char *const tiny[] = {LLAMA_FAMILY, "--model.vocab",    "32000", "--model.layers",
-                                "22",         "--model.kv_heads", "4",     "--model.mlp",
-                                "5632",       "--model.tied",     "false", NULL};
+        "--model.bias", "false", "--model.max_seq_len", "2048", "--data.tokenizer", "external",    \
+        "--model.d_model", "2048", "--model.heads", "32"
+    const char *const big[] = {LLAMA_FAMILY, "--model.vocab_size",
+                               "128256",     "--model.layers",
+                               "16",         "--model.kv_heads",
+                               "8",          "--model.d_ff",
+                               "8192",       NULL};
+    const char *const tiny[] = {LLAMA_FAMILY, "--model.vocab_size",     "32000", "--model.layers",
+                                "22",         "--model.kv_heads",       "4",     "--model.d_ff",
+                                "5632",       "--model.tie_embeddings", "false", NULL};
     assert_int_equal(table_make(&t, setup_settings(&arena, big), &arena), ERR_OK);
     assert_int_equal(t.parameters, 1235814400);
     assert_null(table_find(&t, "wpe.weight"));
@@ -1123,16 +1126,17 @@ static void tables_of_llama(void **state)
                 head == &t.tensors[t.count - 1]);
     work_is_of(big, 1235814400 - 33 * 2048);
     work_is_of(tiny, 1100048384 - 45 * 2048 - 32000 * 2048);
-    s->model_mlp = 0; /* 8/3 of 2048, up to a multiple of 64 */
+    s->model_d_ff = 0; /* 8/3 of 2048, up to a multiple of 64 */
     assert_int_equal(table_mlp(s), 5504);
-    s->model_width = 1536;
+    s->model_d_model = 1536;
     assert_int_equal(table_mlp(s), 4096);
 }
 
 #define BERT_FAMILY                                                                                \
-    "--model.norm_place", "post", "--model.embed_norm", "true", "--model.types", "2",              \
-        "--model.head", "mlm", "--model.pooler", "true", "--model.width", "768", "--model.heads",  \
-        "12", "--model.layers", "12", "--model.context", "512", "--model.causal", "false"
+    "--model.norm_place", "post", "--model.embed_norm", "true", "--model.token_types", "2",        \
+        "--model.head", "mlm", "--model.pooler", "true", "--model.d_model", "768",                 \
+        "--model.heads", "12", "--model.layers", "12", "--model.max_seq_len", "512",               \
+        "--model.causal", "false"
 
 static size_t parameters_of(const char *const *words)
 {
@@ -1147,20 +1151,21 @@ static void tables_of_encoders(void **state)
 {
     (void)state;
     struct table t;
-    const char *const bert[] = {BERT_FAMILY, "--model.vocab", "30522", NULL};
-    const char *const albert[] = {BERT_FAMILY, "--model.vocab",  "30000", "--model.embed",
-                                  "128",       "--model.shared", "true",  NULL};
+    const char *const bert[] = {BERT_FAMILY, "--model.vocab_size", "30522", NULL};
+    const char *const albert[] = {
+        BERT_FAMILY, "--model.vocab_size",   "30000", "--model.embedding_size",
+        "128",       "--model.share_layers", "true",  NULL};
     const char *const modern[] = {"--model.embed_norm",
                                   "true",
                                   "--model.head",
                                   "mlm",
-                                  "--model.width",
+                                  "--model.d_model",
                                   "768",
                                   "--model.heads",
                                   "12",
                                   "--model.layers",
                                   "22",
-                                  "--model.mlp",
+                                  "--model.d_ff",
                                   "1152",
                                   "--model.activation",
                                   "geglu",
@@ -1170,11 +1175,11 @@ static void tables_of_encoders(void **state)
                                   "false",
                                   "--model.causal",
                                   "false",
-                                  "--model.vocab",
+                                  "--model.vocab_size",
                                   "50368",
-                                  "--model.window",
+                                  "--model.sliding_window",
                                   "128",
-                                  "--model.global_every",
+                                  "--model.global_attn_every",
                                   "3",
                                   NULL};
     assert_int_equal(parameters_of(bert), 110106428);
@@ -1199,8 +1204,9 @@ static void work_of_encoders(void **state)
 {
     (void)state;
     struct table t;
-    const char *const albert[] = {BERT_FAMILY, "--model.vocab",  "30000", "--model.embed",
-                                  "128",       "--model.shared", "true",  NULL};
+    const char *const albert[] = {
+        BERT_FAMILY, "--model.vocab_size",   "30000", "--model.embedding_size",
+        "128",       "--model.share_layers", "true",  NULL};
     struct settings *s = setup_settings(&arena, albert);
     struct work_step step = {
         .tokens = 4096, .micro = 4096, .targets = 600, .type = DTYPE_F32, .update_share = 1};
@@ -1213,12 +1219,12 @@ static void work_of_encoders(void **state)
     flop = work_of(s, &t, &step, PROFILE_CLASSIFIER).flop;
     assert_true(fabs(flop - 6 * 600 * (30016.0 * 128 + 768 * 128)) < 1e-9 * flop);
     flop = work_of(s, &t, &step, PROFILE_ATTENTION).flop;
-    s->train_sequence = 512;
-    s->model_window = 128;
-    s->model_global_every = 3; /* 4 layers of 512, 8 of 129 */
+    s->train_seq_len = 512;
+    s->model_sliding_window = 128;
+    s->model_global_attn_every = 3; /* 4 layers of 512, 8 of 129 */
     double local = work_of(s, &t, &step, PROFILE_ATTENTION).flop;
     assert_true(fabs(local / flop - (4 * 512.0 + 8 * 129) / (12 * 128)) < 1e-9);
-    step.sequence = 300; /* shorter ones than train.sequence */
+    step.sequence = 300; /* shorter ones than train.seq_len */
     local = work_of(s, &t, &step, PROFILE_ATTENTION).flop;
     assert_true(fabs(local / flop - (4 * 300.0 + 8 * 129) / (12 * 128)) < 1e-9);
 }
@@ -1229,9 +1235,15 @@ static void logits_never_exist_whole(void **state)
     (void)state;
     for (int gpu = 0; gpu < 2; gpu++) {
         struct table t;
-        const char *const words[] = {
-            "--model.vocab", "50257",         "--model.width",      "64", "--device.attention",
-            "own",           "--device.kind", gpu ? "cuda" : "cpu", NULL};
+        const char *const words[] = {"--model.vocab_size",
+                                     "50257",
+                                     "--model.d_model",
+                                     "64",
+                                     "--device.attention",
+                                     "own",
+                                     "--device.kind",
+                                     gpu ? "cuda" : "cpu",
+                                     NULL};
         struct settings *s = setup_settings(&arena, words);
         assert_int_equal(table_make(&t, s, &arena), ERR_OK);
         size_t most = gpu ? 512 << 20 : (64 + 32 + 1) << 20,

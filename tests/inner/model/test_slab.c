@@ -66,22 +66,23 @@ static void nothing_is_held(const struct hidden *h)
 
 /* ---- units ---- */
 #define COMMON                                                                                     \
-    "--model.vocab", "70", "--model.layers", "3", "--model.heads", "2", "--model.width", "32",     \
-        "--model.context", "48", "--train.sequence", "48", "--train.batch_tokens", "384",          \
+    "--model.vocab_size", "70", "--model.layers", "3", "--model.heads", "2", "--model.d_model",    \
+        "32", "--model.max_seq_len", "48", "--train.seq_len", "48", "--train.batch_tokens", "384", \
         "--data.tokenizer", "external", "--device.dtype", "f32"
-#define ENCODER COMMON, "--model.causal", "false", "--model.types", "2", "--model.head", "mlm"
+#define ENCODER COMMON, "--model.causal", "false", "--model.token_types", "2", "--model.head", "mlm"
 #define POST    ENCODER, "--model.norm_place", "post", "--model.embed_norm", "true"
 static const char *const *const shapes[] = {
     (const char *const[]){COMMON, NULL},
-    (const char *const[]){COMMON, "--model.tied", "false", "--train.dropout", "0.2", NULL},
+    (const char *const[]){COMMON, "--model.tie_embeddings", "false", "--train.dropout", "0.2",
+                          NULL},
     (const char *const[]){COMMON, "--model.positions", "rope", "--model.norm", "rms",
                           "--model.activation", "swiglu", "--model.bias", "false",
                           "--train.activation_checkpointing", "block", NULL},
     (const char *const[]){POST, "--model.pooler", "true", NULL},
-    (const char *const[]){POST, "--model.shared", "true", "--model.embed", "24",
+    (const char *const[]){POST, "--model.share_layers", "true", "--model.embedding_size", "24",
                           "--train.activation_checkpointing", "block", NULL},
     (const char *const[]){ENCODER, "--model.pooler", "true", "--model.pooler_norm", "true",
-                          "--model.classes", "3", "--model.heads_n", "3", NULL}};
+                          "--model.classes", "3", "--model.classifier_heads", "3", NULL}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static void units_cut_the_table(void **state)
@@ -114,7 +115,7 @@ static void pass(struct passed *x, const struct settings *s, const struct table 
     struct dev *d = setup_device("f32", 2);
     struct model *m;
     struct batch b;
-    setup_batch(&b, &arena, lengths, s->model_vocab, 3);
+    setup_batch(&b, &arena, lengths, s->model_vocab_size, 3);
     for (size_t i = 0; i < b.sequences; i++)
         b.labels[i] = s->model_pooler ? (int32_t)(i % 2) : -1;
     const struct model_options o = {s, t, b.tokens_count, true};
@@ -127,7 +128,7 @@ static void pass(struct passed *x, const struct settings *s, const struct table 
     x->grads = arena_array(&arena, t->elements, sizeof *x->grads);
     memcpy(x->grads, model_grads(m), t->elements * sizeof *x->grads);
     assert_int_equal(model_eval(m, &b, &x->loss[1]), ERR_OK);
-    x->logits = arena_array(&arena, (size_t)s->model_vocab, sizeof *x->logits);
+    x->logits = arena_array(&arena, (size_t)s->model_vocab_size, sizeof *x->logits);
     assert_int_equal(model_logits_at(m, &b, 5, x->logits), ERR_OK);
     float classes[8];
     if (s->model_pooler)
@@ -152,17 +153,17 @@ static void a_pass_reads_what_it_has_gathered(void **state)
         assert_true(isfinite(x[0].loss[0].sum[MODEL_LOSS_TOKEN]));
         assert_memory_equal(x[0].loss, x[1].loss, sizeof x[0].loss);
         assert_memory_equal(x[0].grads, x[1].grads, t.elements * sizeof(float));
-        assert_memory_equal(x[0].logits, x[1].logits, (size_t)s->model_vocab * sizeof(float));
+        assert_memory_equal(x[0].logits, x[1].logits, (size_t)s->model_vocab_size * sizeof(float));
     }
 }
 
 /* ---- runs ---- */
 #define TINY                                                                                       \
-    "--model.vocab", "23", "--data.tokenizer", "external", "--model.layers", "4", "--model.heads", \
-        "2", "--model.width", "32", "--model.context", "16", "--train.sequence", "16",             \
-        "--train.batch_tokens", "64", "--train.warmup", "2", "--train.checkpoint_every", "3",      \
-        "--train.eval_every", "4", "--train.eval_tokens", "64", "--train.steps", "8",              \
-        "--device.dtype", "f32"
+    "--model.vocab_size", "23", "--data.tokenizer", "external", "--model.layers", "4",             \
+        "--model.heads", "2", "--model.d_model", "32", "--model.max_seq_len", "16",                \
+        "--train.seq_len", "16", "--train.batch_tokens", "64", "--train.warmup_steps", "2",        \
+        "--train.checkpoint_every", "3", "--train.eval_every", "4", "--train.eval_tokens", "64",   \
+        "--train.steps", "8", "--device.dtype", "f32"
 
 static float *trained(const char *dir, const char *const *words, bool hides, struct table *t)
 {

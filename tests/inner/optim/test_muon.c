@@ -11,9 +11,9 @@
 
 enum { TENSORS = 8, STEPS = 10, TARGETS = 3, WIDTH = 8 };
 #define MUON                                                                                       \
-    "--model.width", "8", "--model.heads", "1", "--train.optimizer", "muon", "--train.lr", "0.02", \
-        "--train.adamw_lr", "0.3", "--train.warmup", "3", "--train.decay", "none", "--train.clip", \
-        "0.5", "--train.steps", "10"
+    "--model.d_model", "8", "--model.heads", "1", "--train.optimizer", "muon", "--train.lr",       \
+        "0.02", "--train.adamw_lr", "0.3", "--train.warmup_steps", "3", "--train.lr_schedule",     \
+        "none", "--train.max_grad_norm", "0.5", "--train.steps", "10"
 
 static const struct {
     const char *name, *full;
@@ -215,10 +215,11 @@ static void shards_are_the_whole(void **state)
 {
     struct machine whole, part[2];
     (void)state;
-    begin(&whole, "f32", (const char *[]){MUON, "--train.clip=0", NULL}, 0, 1);
+    begin(&whole, "f32", (const char *[]){MUON, "--train.max_grad_norm=0", NULL}, 0, 1);
     for (int r = 0; r < 2; r++)
         begin(&part[r], "f32",
-              (const char *[]){MUON, "--train.clip=0", "--train.zero_stage", "1", NULL}, r, 2);
+              (const char *[]){MUON, "--train.max_grad_norm=0", "--train.zero_stage", "1", NULL}, r,
+              2);
     for (int step = 0; step < STEPS; step++) {
         go(&whole, step);
         go(&part[0], step);

@@ -44,17 +44,18 @@ static const struct optim_case {
     {"qhadam_plain",
      {"--train.optimizer", "qhadam", PLAIN, "--train.beta1", "0.99", "--train.beta2", "0.99",
       "--train.qh_weight", "0.9"}},
-    {"lans", {"--train.optimizer", "lans", "--train.clip", "0"}},
-    {"lans_all", {"--train.optimizer", "lans", "--train.clip", "0", "--train.trust_all", "true"}},
+    {"lans", {"--train.optimizer", "lans", "--train.max_grad_norm", "0"}},
+    {"lans_all",
+     {"--train.optimizer", "lans", "--train.max_grad_norm", "0", "--train.trust_all", "true"}},
     {"lans_clip", {"--train.optimizer", "lans", "--train.normalize", "false"}},
-    {"lans_hidden", {"--train.optimizer", "lans", "--train.clip", "0", HIDDEN}},
+    {"lans_hidden", {"--train.optimizer", "lans", "--train.max_grad_norm", "0", HIDDEN}},
     {"lans_hidden_clip", {"--train.optimizer", "lans", "--train.normalize", "false", HIDDEN}},
     {"merit", {"--train.optimizer", "merit"}},
     {"merit_hidden", {"--train.optimizer", "merit", HIDDEN}},
     {"came", {"--train.optimizer", "came"}},
     {"came_published",
      {"--train.optimizer", "came", "--train.beta2", "0.999", "--train.beta3", "0.9999",
-      "--train.update_clip", "0.5", "--train.clip", "0"}},
+      "--train.update_clip", "0.5", "--train.max_grad_norm", "0"}},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 static struct arena arena;
@@ -129,9 +130,9 @@ struct bench { /* one rank */
 
 static struct settings *settings_of(const struct optim_case *k)
 {
-    const char *words[WORDS_MAX + 16] = {"--train.steps",  "10",  "--train.lr",    "0.01",
-                                         "--train.warmup", "0",   "--train.decay", "none",
-                                         "--train.eps",    "1e-6"};
+    const char *words[WORDS_MAX + 16] = {
+        "--train.steps",       "10",   "--train.lr",  "0.01", "--train.warmup_steps", "0",
+        "--train.lr_schedule", "none", "--train.eps", "1e-6"};
     memcpy(words + 10, k->words, sizeof k->words);
     struct settings *s = setup_settings(&arena, words);
     struct config_rules r = {.length = 0};
@@ -356,8 +357,8 @@ static void lans_without_a_moment_follows_the_gradient(void **state)
 {
     (void)state;
     static const struct optim_case none = {"none",
-                                           {"--train.optimizer", "lans", "--train.clip", "0",
-                                            "--train.beta1", "0", "--train.weight_decay", "0",
+                                           {"--train.optimizer", "lans", "--train.max_grad_norm",
+                                            "0", "--train.beta1", "0", "--train.weight_decay", "0",
                                             "--train.bias_correction", "false"}};
     struct bench b;
     begin(&b, &none, GOLDEN_SEED);
@@ -408,7 +409,7 @@ static size_t bytes_kept(const struct optim_case *k)
 static void other_tensors_step_as_adamw(void **state)
 {
 #define HALF "--train.trust_layers", "hidden", "--train.adamw_lr", "0.5"
-#define OWN  "--train.clip", "0", "--train.optimizer"
+#define OWN  "--train.max_grad_norm", "0", "--train.optimizer"
     static const struct optim_case adamw = {"adamw", {OWN, "adamw", "--train.lr", "0.005"}},
                                    all[] = {{"lamb", {OWN, "lamb"}},
                                             {"lans", {OWN, "lans"}},
@@ -437,7 +438,7 @@ static void other_tensors_step_as_adamw(void **state)
 static void other_tensors_step_as_one_bit_adam(void **state)
 {
     static const struct optim_case onebit = {
-        "onebit", {HIDDEN, PLAIN, "--train.compress", "onebit", "--train.freeze", "0.5"}};
+        "onebit", {HIDDEN, PLAIN, "--train.compress", "onebit", "--train.compress_start", "0.5"}};
     struct bench b;
     (void)state;
     begin(&b, &onebit, GOLDEN_SEED);
@@ -473,8 +474,8 @@ static void zeroone_waits_for_the_groups_that_it_changes(void **state)
 {
     static const struct optim_case local = {
         "local",
-        {"--train.optimizer", "adamw", "--train.compress", "zeroone", "--train.freeze", "0.2",
-         "--train.local_grow", "1e-6", "--train.local_max", "4"}};
+        {"--train.optimizer", "adamw", "--train.compress", "zeroone", "--train.compress_start",
+         "0.2", "--train.local_grow", "1e-6", "--train.local_max", "4"}};
     struct table t;
     const float *x = run_case(&local, GOLDEN_SEED, &t);
     (void)state;

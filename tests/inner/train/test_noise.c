@@ -17,15 +17,15 @@ static int reset(void **state)
 
 static void make_table(struct table *t)
 {
-    static const char *const words[] = {"--model.vocab",
+    static const char *const words[] = {"--model.vocab_size",
                                         "23",
                                         "--model.layers",
                                         "2",
                                         "--model.heads",
                                         "2",
-                                        "--model.width",
+                                        "--model.d_model",
                                         "32",
-                                        "--model.context",
+                                        "--model.max_seq_len",
                                         "16",
                                         NULL};
     assert_int_equal(table_make(t, setup_settings(&arena, words), &arena), ERR_OK);

@@ -23,11 +23,12 @@ static int reset(void **state)
 }
 
 #define TINY                                                                                       \
-    "--model.vocab", "23", "--data.tokenizer", "external", "--model.layers", "1", "--model.heads", \
-        "2", "--model.width", "16", "--model.context", "16", "--train.sequence", "16",             \
-        "--train.batch_tokens", "160", "--train.micro_batch_tokens", "32", "--train.warmup", "2",  \
-        "--train.checkpoint_every", "0", "--device.dtype", "f32", "--privacy.unit", "sequence",    \
-        "--train.optimizer", "adamw", "--privacy.noise", "1"
+    "--model.vocab_size", "23", "--data.tokenizer", "external", "--model.layers", "1",             \
+        "--model.heads", "2", "--model.d_model", "16", "--model.max_seq_len", "16",                \
+        "--train.seq_len", "16", "--train.batch_tokens", "160", "--train.micro_batch_tokens",      \
+        "32", "--train.warmup_steps", "2", "--train.checkpoint_every", "0", "--device.dtype",      \
+        "f32", "--privacy.unit", "sequence", "--train.optimizer", "adamw",                         \
+        "--privacy.noise_multiplier", "1"
 
 static enum err open_run(struct run *r, const char *dir, const char *const *words)
 {
@@ -207,7 +208,7 @@ static void check_step(struct train *t)
         .step = t->step,
         .records = u.count,
         .expected = (uint64_t)keys_expected_units(s),
-        .noise = s->privacy_noise,
+        .noise = s->privacy_noise_multiplier,
         .clip = s->privacy_clip,
         .unit = config_choice_name(privacy_unit_choices, s->privacy_unit),
         .unit_sequences = (uint64_t)keys_unit_sequences(s),
@@ -219,8 +220,8 @@ static void check_step(struct train *t)
     assert_true(digest_equal(&site.lines[t->step].tag, &k.tag));
     size_t most = (size_t)keys_unit_sequences(s);
     uint64_t windows[4], units_seen = 0;
-    const struct clip_options o = {PRIVACY_CLIPPING_SLOW, t->model, &t->table, 4, 4, 16,
-                                   s->privacy_clip};
+    const struct clip_options o = {
+        PRIVACY_CLIPPING_PER_EXAMPLE, t->model, &t->table, 4, 4, 16, s->privacy_clip};
     assert_int_equal(clip_open(&clip, &o, &arena), ERR_OK);
     lot_begin(&d, &(struct lot_options){.how = PRIVACY_SAMPLING_POISSON,
                                         .sizes = sizes,
@@ -236,7 +237,7 @@ static void check_step(struct train *t)
         several += first[1] > 1;
     }
     double rest = 0, signal = 0, count = (double)t->table.parameters,
-           sigma = s->privacy_noise * s->privacy_clip;
+           sigma = s->privacy_noise_multiplier * s->privacy_clip;
     for (size_t i = 0; i < elements; i++) {
         rest += pow((double)got[i] - (double)grads[i], 2);
         signal += pow((double)grads[i], 2);
@@ -256,8 +257,8 @@ static void a_step_is_what_is_charged(void **state)
     struct train_hook h = hook_of(&s);
     (void)state;
     begin(&r, "charged",
-          (const char *[]){TINY, "--train.steps", "12", "--privacy.noise", "0.01", "--privacy.clip",
-                           "0.5", NULL});
+          (const char *[]){TINY, "--train.steps", "12", "--privacy.noise_multiplier", "0.01",
+                           "--privacy.clip", "0.5", NULL});
     if (train_run(&r.t, &h))
         fail_msg("%s", err_message());
     assert_int_equal(s.updates, 12);
@@ -300,7 +301,7 @@ static void check_unit(const char *unit, const char *way)
           (const char *[]){TINY,
                            "--train.steps",
                            "8",
-                           "--privacy.noise",
+                           "--privacy.noise_multiplier",
                            "0.01",
                            "--privacy.clip",
                            "0.5",
@@ -333,9 +334,9 @@ static void a_document_or_an_owner_is_one_record(void **state)
     (void)state;
     write_documents();
     check_unit("document", "ghost");
-    check_unit("document", "slow");
+    check_unit("document", "per_example");
     check_unit("owner", "ghost");
-    check_unit("owner", "slow");
+    check_unit("owner", "per_example");
 }
 
 /* ---- pitfalls (tests/golden/privacy/README.md) ---- */
@@ -779,8 +780,8 @@ static void the_budget_sets_the_noise(void **state)
     char *text;
     (void)state;
     begin(&r, "set",
-          (const char *[]){TINY, "--train.steps", "2", "--privacy.noise", "0", "--privacy.epsilon",
-                           "3", NULL});
+          (const char *[]){TINY, "--train.steps", "2", "--privacy.noise_multiplier", "0",
+                           "--privacy.epsilon", "3", NULL});
     assert_int_equal(train_run(&r.t, &h), ERR_CONFIG); /* who knows no accountant knows no noise */
     r.t.given.budget = &b;
     assert_int_equal(train_run(&r.t, &h), ERR_OK);
@@ -958,8 +959,9 @@ static void a_private_run_learns_and_logs_no_loss(void **state)
     struct train_hook h = hook_of(&s);
     (void)state;
     begin(&r, "learns",
-          (const char *[]){TINY, "--train.steps", "60", "--train.lr", "0.02", "--privacy.noise",
-                           "0.02", "--train.clip", "0", NULL});
+          (const char *[]){TINY, "--train.steps", "60", "--train.lr", "0.02",
+                           "--privacy.noise_multiplier", "0.02", "--train.max_grad_norm", "0",
+                           NULL});
     *lines = 0;
     log_to(keep_line, NULL);
     enum err e = train_run(&r.t, &h);
@@ -989,7 +991,7 @@ static void what_does_not_go_with_it_is_refused(void **state)
 {
     struct run r;
     (void)state;
-    refused("train.batch_tokens = 160 is not a multiple of train.sequence x privacy.unit_sequences "
+    refused("train.batch_tokens = 160 is not a multiple of train.seq_len x privacy.unit_sequences "
             "= 16 x 3",
             (const char *[]){TINY, "--privacy.unit", "document", "--privacy.unit_sequences", "3",
                              NULL});
@@ -1005,17 +1007,20 @@ static void what_does_not_go_with_it_is_refused(void **state)
             (const char *[]){TINY, "--privacy.unit_sequences", "3", NULL});
     refused("privacy.unit = owner with several tasks of model.classes",
             (const char *[]){TINY, "--privacy.unit", "owner", "--model.classes", "2,3", NULL});
-    refused("give privacy.epsilon", (const char *[]){TINY, "--privacy.noise", "0", NULL});
-    refused("it hides nothing", (const char *[]){TINY, "--privacy.noise", "0.001", NULL});
+    refused("give privacy.epsilon",
+            (const char *[]){TINY, "--privacy.noise_multiplier", "0", NULL});
+    refused("it hides nothing",
+            (const char *[]){TINY, "--privacy.noise_multiplier", "0.001", NULL});
     refused("no epsilon can be claimed",
             (const char *[]){TINY, "--privacy.sampling", "fixed", "--privacy.epsilon", "3", NULL});
-    refused("no epsilon can be claimed",
-            (const char *[]){TINY, "--privacy.sampling", "fixed", "--privacy.cap", "3", NULL});
+    refused("no epsilon can be claimed", (const char *[]){TINY, "--privacy.sampling", "fixed",
+                                                          "--privacy.epsilon_max", "3", NULL});
     refused("nothing is hidden",
-            (const char *[]){TINY, "--privacy.unit", "none", "--privacy.cap", "3", NULL});
+            (const char *[]){TINY, "--privacy.unit", "none", "--privacy.epsilon_max", "3", NULL});
     refused("device.kind = cuda", (const char *[]){TINY, "--device.kind", "cuda", NULL});
     refused("device.dtype = bf16", (const char *[]){TINY, "--device.dtype", "bf16", NULL});
-    refused("train.standard", (const char *[]){TINY, "--train.standard", "1", NULL});
+    refused("train.standardization_weight",
+            (const char *[]){TINY, "--train.standardization_weight", "1", NULL});
     refused("train.modules", (const char *[]){TINY, "--train.modules", "2", NULL});
     refused("train.compress", (const char *[]){TINY, "--train.compress", "sparse", NULL});
     refused("train.profile", (const char *[]){TINY, "--train.profile", "1", NULL});

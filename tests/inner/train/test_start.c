@@ -6,10 +6,10 @@
 #include "inner/train/train.h"
 
 #define BODY                                                                                       \
-    "--model.vocab", "50", "--model.layers", "2", "--model.width", "32", "--model.context", "16",  \
-        "--model.causal", "false", "--model.norm_place", "post", "--model.embed_norm", "true",     \
-        "--model.types", "2", "--model.pooler", "true", "--train.sequence", "16",                  \
-        "--train.batch_tokens", "16"
+    "--model.vocab_size", "50", "--model.layers", "2", "--model.d_model", "32",                    \
+        "--model.max_seq_len", "16", "--model.causal", "false", "--model.norm_place", "post",      \
+        "--model.embed_norm", "true", "--model.token_types", "2", "--model.pooler", "true",        \
+        "--train.seq_len", "16", "--train.batch_tokens", "16"
 #define MASKED   BODY, "--data.objective", "mlm", "--model.head", "mlm", "--model.heads", "2"
 #define LABELLED BODY, "--data.objective", "labels", "--run.seed", "3"
 static struct arena arena;

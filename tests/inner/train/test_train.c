@@ -46,10 +46,10 @@ static int make_text(void **state)
 }
 
 #define TINY                                                                                       \
-    "--model.vocab", "23", "--data.tokenizer", "external", "--model.layers", "2", "--model.heads", \
-        "2", "--model.width", "32", "--model.context", "16", "--train.sequence", "16",             \
-        "--train.batch_tokens", "256", "--train.warmup", "4", "--train.checkpoint_every", "0",     \
-        "--device.dtype", "f32"
+    "--model.vocab_size", "23", "--data.tokenizer", "external", "--model.layers", "2",             \
+        "--model.heads", "2", "--model.d_model", "32", "--model.max_seq_len", "16",                \
+        "--train.seq_len", "16", "--train.batch_tokens", "256", "--train.warmup_steps", "4",       \
+        "--train.checkpoint_every", "0", "--device.dtype", "f32"
 
 static void begin(struct run *r, const char *dir, const char *const *words)
 {
@@ -227,7 +227,7 @@ static void resumes(const char *type, const char *optimizer, const char *roundin
     const char *const words[] = {TINY,
                                  "--train.steps",
                                  "10",
-                                 "--train.clip",
+                                 "--train.max_grad_norm",
                                  strcmp(optimizer, "lans") ? "1" : "0",
                                  "--device.dtype",
                                  type,
@@ -299,7 +299,7 @@ static void resumed_run_is_the_same_run(void **state)
 /* ---- layers that are left out ---- */
 #define DROP                                                                                       \
     TINY, "--model.layers", "5", "--train.layer_drop", "0.8", "--train.layer_drop_rate", "10",     \
-        "--train.decay", "none"
+        "--train.lr_schedule", "none"
 
 static struct final state_after(const char *dir, const char *const *words, struct table *t)
 {
@@ -329,7 +329,7 @@ static void a_dropped_layer_keeps_its_state(const char *optimizer)
         const char *const words[] = {DROP,
                                      "--train.optimizer",
                                      optimizer,
-                                     "--train.warmup",
+                                     "--train.warmup_steps",
                                      "0",
                                      "--train.steps",
                                      arena_printf(&arena, "%d", i),
@@ -375,7 +375,7 @@ static void a_layer_counts_its_own_updates(void **state)
         f[i] =
             state_after(arena_printf(&arena, "own-%d", i),
                         (const char *[]){DROP, "--train.optimizer", "adamw", "--train.weight_decay",
-                                         "0", "--train.warmup", "0", "--train.steps",
+                                         "0", "--train.warmup_steps", "0", "--train.steps",
                                          arena_printf(&arena, "%d", step + i), NULL},
                         &t);
     size_t at = table_find(&t, "layers.4.attn.proj.weight")->offset;
@@ -408,7 +408,7 @@ static void layers_that_are_kept_are_the_plain_run(void **state)
 /* Steps 0-2: one layer; 3-5: two; 6-8: four; 9-11: all learn. */
 #define STACK                                                                                      \
     TINY, "--model.layers", "4", "--train.stages", "1@0.25,2@0.25,4@0.25,4@0.25", "--train.steps", \
-        "12", "--train.warmup", "2"
+        "12", "--train.warmup_steps", "2"
 
 /* Runs until `stop` steps are finished. */
 static struct final stacked_until(const char *dir, const char *optimizer, int until,
@@ -510,15 +510,15 @@ static void a_compressed_run_keeps_its_steps(void **state)
     struct run r;
     begin(&r, "compressed-more",
           (const char *[]){TINY, "--train.steps", "10", "--train.optimizer", "adamw",
-                           "--train.compress", "onebit", "--train.freeze", "0.5", NULL});
+                           "--train.compress", "onebit", "--train.compress_start", "0.5", NULL});
     assert_int_equal(train_resume(&r.t), ERR_OK);
     assert_int_equal(train_checkpoint(&r.t), ERR_OK);
     run_close(&r);
     begin(&r, "compressed-more",
           (const char *[]){TINY, "--train.steps", "20", "--train.optimizer", "adamw",
-                           "--train.compress", "onebit", "--train.freeze", "0.5", NULL});
+                           "--train.compress", "onebit", "--train.compress_start", "0.5", NULL});
     assert_int_equal(train_run(&r.t, NULL), ERR_MISMATCH);
-    assert_says("train.freeze is a share of these");
+    assert_says("train.compress_start is a share of these");
     run_close(&r);
 }
 
@@ -658,8 +658,8 @@ static void a_step_that_is_given_up_changes_nothing(void **state)
         struct seen s = {.refuse_after = i ? 3 : 0};
         struct train_hook h = hook_of(&s);
         begin(&r, i ? "refused" : "ended",
-              (const char *[]){TINY, "--train.warmup", "2", "--train.steps", i ? "6" : "3",
-                               "--train.decay", "none", NULL});
+              (const char *[]){TINY, "--train.warmup_steps", "2", "--train.steps", i ? "6" : "3",
+                               "--train.lr_schedule", "none", NULL});
         assert_int_equal(train_run(&r.t, &h), i ? ERR_STOPPED : ERR_OK);
         assert_int_equal(r.t.step, 3);
         assert_int_equal(s.steps, 3);
@@ -683,7 +683,7 @@ static void accumulates(const char *dropout)
     size_t n = 0;
     for (int i = 0; i < 2; i++) {
         begin(&r, arena_printf(&arena, "%s-%s", i ? "micro" : "macro", dropout),
-              (const char *[]){TINY, "--train.steps", "4", "--train.warmup", "0",
+              (const char *[]){TINY, "--train.steps", "4", "--train.warmup_steps", "0",
                                "--train.micro_batch_tokens", micro[i], "--train.dropout", dropout,
                                NULL});
         assert_int_equal(r.t.data.micro_sequences, i ? 4 : 16);
@@ -733,8 +733,9 @@ static void a_step_is_the_mean_over_its_targets(void **state)
     for (int i = 0; i < 2; i++) {
         struct train_hook h = hook_of(&s[i]);
         begin(&r, i ? "targets-2" : "targets-1",
-              (const char *[]){TINY, "--train.steps", "3", "--train.clip", "0.5", "--train.warmup",
-                               "0", "--train.batch_tokens", tokens[i], NULL});
+              (const char *[]){TINY, "--train.steps", "3", "--train.max_grad_norm", "0.5",
+                               "--train.warmup_steps", "0", "--train.batch_tokens", tokens[i],
+                               NULL});
         if (i)
             r.t.data.loader->options.objective = &twice;
         assert_int_equal(train_run(&r.t, &h), ERR_OK);
@@ -782,7 +783,7 @@ static void losses_of_both_kinds_have_one_divisor(void **state)
         struct train_hook h = hook_of(&s);
         struct run r;
         begin(&r, i ? "both-2" : "both-1",
-              (const char *[]){TINY, "--train.steps", "1", "--train.warmup", "0",
+              (const char *[]){TINY, "--train.steps", "1", "--train.warmup_steps", "0",
                                "--train.micro_batch_tokens", micro[i], NULL});
         r.t.data.loader->options.objective = &both;
         r.t.data.loader->sequence_targets = true;
@@ -860,7 +861,7 @@ static void compression_takes_its_memory_once(void **state)
     struct run r;
     begin(&r, "compressed-memory",
           (const char *[]){TINY, "--train.optimizer", "adamw", "--train.compress", "onebit",
-                           "--train.freeze", "0.5", NULL});
+                           "--train.compress_start", "0.5", NULL});
     assert_true(r.t.memory.grad_reduce >= r.t.table.elements * 4); /* the worker error */
     assert_int_equal(r.t.memory.reducer, 0);
     assert_null(r.t.division.reduce->memory);
@@ -886,9 +887,10 @@ static void promised_memory_is_what_is_used(void **state)
     (void)state;
     struct run r;
     begin(&r, "memory",
-          (const char *[]){TINY, "--model.vocab", "6000", "--model.width", "128", "--model.context",
-                           "64", "--train.sequence", "64", "--train.batch_tokens", "4096",
-                           "--train.steps", "2", "--train.warmup", "0", NULL});
+          (const char *[]){TINY, "--model.vocab_size", "6000", "--model.d_model", "128",
+                           "--model.max_seq_len", "64", "--train.seq_len", "64",
+                           "--train.batch_tokens", "4096", "--train.steps", "2",
+                           "--train.warmup_steps", "0", NULL});
     assert_int_equal(train_run(&r.t, NULL), ERR_OK);
     double promised = (double)r.t.memory.total, used = resident(),
            allowed = 0.1 * promised + (64 << 20);
@@ -903,8 +905,8 @@ static void promised_memory_is_what_is_used(void **state)
 static void narrow_operands_are_promised(void **state)
 {
     (void)state;
-    const char *const keys[][2] = {{"--device.products", "fp8"},
-                                   {"--device.products", "fp8_hybrid"},
+    const char *const keys[][2] = {{"--device.matmul_precision", "fp8"},
+                                   {"--device.matmul_precision", "fp8_hybrid"},
                                    {"--device.accumulator", "20"}};
     for (size_t i = 0; i < 3; i++)
         for (int wide = 0; wide < 2; wide++) { /* the classifier's, or the MLP's */
@@ -912,9 +914,9 @@ static void narrow_operands_are_promised(void **state)
             char dir[40];
             snprintf(dir, sizeof dir, "narrow-%zu-%d", i, wide);
             begin(&r, dir,
-                  (const char *[]){TINY, keys[i][0], keys[i][1], "--model.vocab",
-                                   wide ? "300" : "3000", "--model.mlp", wide ? "640" : "64",
-                                   "--train.steps", "1", "--train.warmup", "0",
+                  (const char *[]){TINY, keys[i][0], keys[i][1], "--model.vocab_size",
+                                   wide ? "300" : "3000", "--model.d_ff", wide ? "640" : "64",
+                                   "--train.steps", "1", "--train.warmup_steps", "0",
                                    "--train.checkpoint_every", "0", NULL});
             assert_int_equal(train_run(&r.t, NULL), ERR_OK);
             size_t promised = r.t.memory.model.workspace.gemm,
@@ -937,7 +939,7 @@ static void came_keeps_half_of_adamw(void **state)
     struct table t;
     for (int i = 0; i < 2; i++) {
         struct settings *s =
-            setup_settings(&arena, (const char *[]){"--model.width", "256", "--model.layers", "2",
+            setup_settings(&arena, (const char *[]){"--model.d_model", "256", "--model.layers", "2",
                                                     "--train.zero_stage", "1", "--train.optimizer",
                                                     i ? "came" : "adamw", NULL});
         assert_int_equal(table_make(&t, s, &arena), ERR_OK);
@@ -957,16 +959,16 @@ static void learning_rate_follows_the_schedule(void **state)
 {
     (void)state;
     struct settings *s =
-        setup_settings(&arena, (const char *[]){"--train.steps", "100", "--train.warmup", "10",
-                                                "--train.stable_steps", "10", "--train.lr", "2",
-                                                "--train.lr_end", "0.5", NULL});
+        setup_settings(&arena, (const char *[]){"--train.steps", "100", "--train.warmup_steps",
+                                                "10", "--train.stable_steps", "10", "--train.lr",
+                                                "2", "--train.min_lr_ratio", "0.5", NULL});
     double want[][2] = {{0, 0.2}, {4, 1},    {9, 2},   {10, 2}, {19, 2},
                         {20, 2},  {60, 1.5}, {100, 1}, {200, 1}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
         assert_true(fabs(optim_lr(s, (int64_t)want[i][0]) - want[i][1]) < 1e-12);
-    s->train_decay = TRAIN_DECAY_LINEAR;
+    s->train_lr_schedule = TRAIN_LR_SCHEDULE_LINEAR;
     assert_true(fabs(optim_lr(s, 40) - 1.75) < 1e-12);
-    s->train_decay = TRAIN_DECAY_NONE;
+    s->train_lr_schedule = TRAIN_LR_SCHEDULE_NONE;
     assert_true(optim_lr(s, 99) == 2);
 }
 
@@ -975,10 +977,11 @@ static void learning_rate_decays_exponentially(void **state)
 {
     (void)state;
     struct settings *s = setup_settings(
-        &arena, (const char *[]){"--train.steps", "100", "--train.warmup", "10", "--train.lr", "2",
-                                 "--train.warmup_shape", "quadratic", "--train.decay",
-                                 "exponential", "--train.decay_factor", "0.25",
-                                 "--train.decay_steps", "20", "--train.lr_end", "0.5", NULL});
+        &arena,
+        (const char *[]){"--train.steps", "100", "--train.warmup_steps", "10", "--train.lr", "2",
+                         "--train.warmup_shape", "quadratic", "--train.lr_schedule", "exponential",
+                         "--train.lr_decay_factor", "0.25", "--train.lr_decay_steps", "20",
+                         "--train.min_lr_ratio", "0.5", NULL});
     double want[][2] = {{0, 1.02}, {4, 1.5},  {9, 3},      {10, 3},
                         {20, 2},   {30, 1.5}, {50, 1.125}, {110, 1 + 2.0 / 1024}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
@@ -994,8 +997,8 @@ static void learning_rate_follows_the_square_root_of_the_batch(void **state)
 {
     (void)state;
     struct settings *s = setup_settings(
-        &arena, (const char *[]){"--train.steps", "100", "--train.warmup", "10", "--train.lr", "2",
-                                 "--train.batch_tokens", "1024", NULL});
+        &arena, (const char *[]){"--train.steps", "100", "--train.warmup_steps", "10", "--train.lr",
+                                 "2", "--train.batch_tokens", "1024", NULL});
     double plain[3];
     for (int i = 0; i < 3; i++)
         plain[i] = optim_lr(s, 4 + 40 * i);

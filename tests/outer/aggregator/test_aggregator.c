@@ -1461,7 +1461,7 @@ static void only_the_named_site_is_served(void **state)
     assert_int_equal(
         hello_as("atoll://test/site/a", "a", "outer.every=5\nouter.fragments=2\n", text),
         ROUND_MISMATCH);
-    assert_non_null(strstr(text, "outer.every: 5 here, 4 there"));
+    assert_non_null(strstr(text, "outer.sync_every: 5 here, 4 there"));
     assert_null(strstr(text, "fragments"));
     take_back("# taken back\natoll://test/site/b\n \tatoll://test/site/a  # laptop lost\r\n");
     assert_int_equal(hello_as("atoll://test/site/a", "a", canonical, text), ROUND_EXCLUDED);

@@ -30,7 +30,7 @@ static void scene_open(struct scene *t, int64_t steps, int64_t every, unsigned f
     const struct config_table tables[] = {keys_inner(&t->s), keys_outer(&t->o)};
     assert_int_equal(config_load(tables, 2, NULL, 0, NULL, &t->a), ERR_OK);
     t->s.train_steps = steps;
-    t->o.outer_every = every;
+    t->o.outer_sync_every = every;
     t->o.outer_fragments = fragments;
     t->o.outer_overlap_steps = overlap;
     t->o.outer_lr = 0.7;
@@ -77,7 +77,7 @@ static void refused(const struct scene *t, const char *text, uint64_t round, con
 static void check_steps(const struct scene *t)
 {
     struct schedule s = now(t);
-    int64_t border = 0, every = t->o.outer_every, steps = t->s.train_steps, last_at[8] = {0};
+    int64_t border = 0, every = t->o.outer_sync_every, steps = t->s.train_steps, last_at[8] = {0};
     uint64_t sent[8] = {0};
     unsigned P = s.fragments;
     uint32_t k = 0;
@@ -298,7 +298,8 @@ static void settings_of_rounds_and_steps(void **state)
     assert_memory_equal(&s, &t.s, sizeof s);
     assert_memory_equal(&o, &t.o, sizeof o);
     assert_int_equal(amend_settings(&s, &o, &t.base, &t.list, 2, &t.a), ERR_OK);
-    assert_true(s.train_lr == 0.01 && s.train_decay == TRAIN_DECAY_NONE && s.train_steps == 400);
+    assert_true(s.train_lr == 0.01 && s.train_lr_schedule == TRAIN_LR_SCHEDULE_NONE &&
+                s.train_steps == 400);
     struct schedule x = now(&t);
     for (int64_t step = 0; step < 500; step++) {
         s = t.s;
@@ -393,7 +394,7 @@ static void refusals_with_their_reasons(void **state)
     refused(&t, "outer.optimizer=sgd", 2, "arrays");
     refused(&t, "serve.listen=x", 2, "each process's own");
     refused(&t, "privacy.noise=1", 2, "promised");
-    refused(&t, "outer.evry=3", 2, "the nearest is outer.every");
+    refused(&t, "outer.evry=3", 2, "the nearest is outer.sync_every");
     refused(&t, "outer.every=0", 2, "allowed is");
     refused(&t, "outer.every=many", 2, "allowed is");
     refused(&t, "outer.every=4", 2, "outer.overlap_steps");
@@ -405,7 +406,7 @@ static void refusals_with_their_reasons(void **state)
     refused(&t, "outer.lr=1e400", 2, "out of range");
     refused(&t, "train.warmup=900", 2, "longer than");
     scene_open(&t, 400, 20, 4, 0);
-    t.o.outer_every_s = 3;
+    t.o.outer_sync_interval_s = 3;
     t.o.outer_fragments = 1;
     refused(&t, "outer.every=32", 2, "rounds end by time");
     scene_open(&t, 400, 20, 4, 0);

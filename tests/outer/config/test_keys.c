@@ -45,7 +45,8 @@ static void defaults_and_good_settings_pass(void **state)
     assert_int_equal(checked(""), ERR_OK);
     assert_int_equal(
         checked("--outer.sites a,b --site.name b --site.aggregator agg.example.org:7443"), ERR_OK);
-    assert_int_equal(checked("--outer.sites a,b --outer.fragments 2 --site.share 0.5"), ERR_OK);
+    assert_int_equal(checked("--outer.sites a,b --outer.fragments 2 --site.batch_scale 0.5"),
+                     ERR_OK);
     assert_int_equal(
         checked("--outer.sites a,b,c --outer.mode quorum --outer.max_local_steps_offline 20"),
         ERR_OK);
@@ -151,36 +152,39 @@ static void recorded_texts_keep_their_names(void **state)
 static void each_rule_names_what_to_do(void **state)
 {
     (void)state;
-    refused("--outer.every 50 --outer.fragments 4", "the nearest are 48 and 52");
+    refused("--outer.sync_every 50 --outer.fragments 4", "the nearest are 48 and 52");
     refused("--outer.downlink_compression_from 1", "2 is the least");
     refused("--run.archive true", "give on, off, or a directory");
     refused("--run.archive_states 5", "needs run.archive: on");
     refused("--outer.slices 0@5", "outer.partition = strided");
     refused("--outer.partition slices", "0 entries");
-    refused("--outer.partition slices --outer.slices embed-0@5,1-final@60 --outer.every 50",
+    refused("--outer.partition slices --outer.slices embed-0@5,1-final@60 --outer.sync_every 50",
             "1..50");
     refused("--outer.partition slices --outer.slices embed-final@50 --outer.fragments 2",
             "leave outer.fragments out");
-    refused("--outer.every 3 --outer.fragments 4", "the least is 4");
-    refused("--outer.second_every 100 --outer.every 50 --train.optimizer came",
-            "outer.second_every = 100: train.optimizer = came keeps no second moment to average; "
+    refused("--outer.sync_every 3 --outer.fragments 4", "the least is 4");
+    refused("--outer.moment2_every 100 --outer.sync_every 50 --train.optimizer came",
+            "outer.moment2_every = 100: train.optimizer = came keeps no second moment to average; "
             "use 0");
-    refused("--outer.second_every 100 --outer.every 50 --train.optimizer adamw --train.compress "
-            "onebit",
-            "use outer.second_every = 0");
+    refused(
+        "--outer.moment2_every 100 --outer.sync_every 50 --train.optimizer adamw --train.compress "
+        "onebit",
+        "use outer.moment2_every = 0");
     refused("--train.modules 3 --outer.sites a --site.aggregator localhost:1",
             "use train.modules = 1, or leave site.aggregator empty");
-    refused("--outer.second_every 100 --outer.every 50 --train.optimizer adamw --train.compress "
-            "zeroone",
-            "use outer.second_every = 0");
+    refused(
+        "--outer.moment2_every 100 --outer.sync_every 50 --train.optimizer adamw --train.compress "
+        "zeroone",
+        "use outer.moment2_every = 0");
     refused("--outer.sites a,b --train.optimizer adamw --train.compress zeroone "
             "--outer.overlap_steps 2",
             "train.compress = zeroone with several sites needs outer.overlap_steps = 0");
     refused("--outer.sites a,b --train.optimizer adamw --train.compress zeroone --outer.mode "
             "quorum",
             "train.compress = zeroone with several sites needs outer.mode = strict");
-    refused("--outer.sites a,b --train.optimizer adamw --train.compress zeroone --outer.every_s 5",
-            "train.compress = zeroone with several sites needs outer.every_s = 0");
+    refused("--outer.sites a,b --train.optimizer adamw --train.compress zeroone "
+            "--outer.sync_interval_s 5",
+            "train.compress = zeroone with several sites needs outer.sync_interval_s = 0");
     refused("--outer.fragments 5", "more than model.layers = 4");
     refused("--outer.sites a,b,a", "\"a\" is listed twice");
     refused("--outer.sites a,b.c", "\"b.c\": allowed are 1 to 63 letters");
@@ -197,8 +201,9 @@ static void each_rule_names_what_to_do(void **state)
     refused("--site.rate_up 0.001", "0.01 is the least");
     refused("--outer.aggregators 2", "more than outer.fragments");
     refused("--serve.index 1", "indices go from 0 to 0");
-    const char *two = "--outer.sites a --outer.every 48 --outer.fragments 2 --outer.aggregators 2 "
-                      "--site.aggregator ";
+    const char *two =
+        "--outer.sites a --outer.sync_every 48 --outer.fragments 2 --outer.aggregators 2 "
+        "--site.aggregator ";
     char line[200];
     snprintf(line, sizeof line, "%sh:1,i:2", two);
     assert_int_equal(checked(line), ERR_OK);
@@ -214,58 +219,69 @@ static void each_rule_names_what_to_do(void **state)
         checked(
             "--outer.sites a --site.name a --serve.listen [::1]:7443 --site.aggregator [::1]:7443"),
         ERR_OK);
-    refused("--outer.overlap_steps 51", "the most is 50, or take outer.every = 51");
-    refused("--outer.every 48 --outer.fragments 4 --outer.overlap_steps 50",
-            "or take outer.every = 52");
-    refused("--outer.overlap_steps 5 --outer.mix 1", "ignores the other sites");
-    refused("--outer.mix -0.5", "the nearest is 0");
-    refused("--outer.mix 0", "the nearest is outer.mix = -1, or outer.overlap_steps = 50");
-    refused("--outer.every 40 --outer.mix 0.5", "or outer.overlap_steps = 40");
+    refused("--outer.overlap_steps 51", "the most is 50, or take outer.sync_every = 51");
+    refused("--outer.sync_every 48 --outer.fragments 4 --outer.overlap_steps 50",
+            "or take outer.sync_every = 52");
+    refused("--outer.overlap_steps 5 --outer.update_alpha 1", "ignores the other sites");
+    refused("--outer.update_alpha -0.5", "the nearest is 0");
+    refused("--outer.update_alpha 0",
+            "the nearest is outer.update_alpha = -1, or outer.overlap_steps = 50");
+    refused("--outer.sync_every 40 --outer.update_alpha 0.5", "or outer.overlap_steps = 40");
     refused("--outer.eager true",
             "the nearest is outer.overlap_steps = 50, or outer.eager = false");
     refused("--outer.eager true --outer.overlap_steps 49",
             "the nearest is outer.overlap_steps = 50");
-    refused("--outer.eager true --outer.overlap_steps 50 --outer.mix 0.5",
+    refused("--outer.eager true --outer.overlap_steps 50 --outer.update_alpha 0.5",
             "the nearest is 0, or outer.eager = false");
     refused("--outer.before_update true", "overlap_steps is 0; the nearest is 1, or");
     refused("--outer.before_update true --outer.overlap_steps 50", "the nearest is 49, or");
-    refused("--outer.every 1 --outer.before_update true --outer.overlap_steps 1",
-            "the nearest is outer.every = 2");
-    refused("--outer.grow 10,2", "as [10, 2, 400]");
-    refused("--outer.grow 10,1,400", "factor from 2");
-    refused("--outer.grow 10,2,50", "most from 51");
-    refused("--outer.grow 10,2,x", "outer.grow is [rounds, factor, most]");
-    refused("--outer.grow 10,2,400 --outer.overlap_steps 50", "outer.overlap_steps = 49");
-    refused("--outer.grow 10,2,400 --outer.first_every 150", "outer.second_every = 0");
-    refused("--outer.every_s 60 --outer.overlap_steps 50", "needs outer.overlap_steps = 0; or");
-    refused("--outer.every_s 60 --outer.every 1", "needs outer.every = the most steps of a round");
-    refused("--outer.every_s 60 --outer.fragments 2", "needs outer.fragments = 1");
-    refused("--outer.every_s 60 --outer.grow 10,2,400", "needs outer.grow = []");
-    refused("--outer.every_s 60 --outer.first_every 150", "second_every = 0");
-    refused("--outer.every_s 60 --outer.mode quorum", "needs outer.mode = strict");
-    refused("--outer.every_s 60 --train.compress sparse", "needs train.compress = none");
+    refused("--outer.sync_every 1 --outer.before_update true --outer.overlap_steps 1",
+            "the nearest is outer.sync_every = 2");
+    refused("--outer.interval_schedule 10,2", "as [10, 2, 400]");
+    refused("--outer.interval_schedule 10,1,400", "factor from 2");
+    refused("--outer.interval_schedule 10,2,50", "most from 51");
+    refused("--outer.interval_schedule 10,2,x",
+            "outer.interval_schedule is [rounds, factor, most]");
+    refused("--outer.interval_schedule 10,2,400 --outer.overlap_steps 50",
+            "outer.overlap_steps = 49");
+    refused("--outer.interval_schedule 10,2,400 --outer.moment1_every 150",
+            "outer.moment2_every = 0");
+    refused("--outer.sync_interval_s 60 --outer.overlap_steps 50",
+            "needs outer.overlap_steps = 0; or");
+    refused("--outer.sync_interval_s 60 --outer.sync_every 1",
+            "needs outer.sync_every = the most steps of a round");
+    refused("--outer.sync_interval_s 60 --outer.fragments 2", "needs outer.fragments = 1");
+    refused("--outer.sync_interval_s 60 --outer.interval_schedule 10,2,400",
+            "needs outer.interval_schedule = []");
+    refused("--outer.sync_interval_s 60 --outer.moment1_every 150", "moment2_every = 0");
+    refused("--outer.sync_interval_s 60 --outer.mode quorum", "needs outer.mode = strict");
+    refused("--outer.sync_interval_s 60 --train.compress sparse", "needs train.compress = none");
     refused("--model.layers 2 --outer.partition slices --outer.slices embed-0@2+5,1-final@50 "
             "--outer.overlap_steps 3",
             "the nearest is outer.overlap_steps = 2");
     refused("--model.layers 2 --outer.partition slices --outer.slices embed-0@2+5,1-final@50 "
-            "--outer.grow 10,2,400",
-            "give one step, or leave outer.grow out");
+            "--outer.interval_schedule 10,2,400",
+            "give one step, or leave outer.interval_schedule out");
     refused("--outer.beta2 0.9", "outer.beta2 = 0.9 belongs to outer.optimizer = adam");
     refused("--outer.optimizer sgd --outer.eps 0.1", "outer.optimizer is sgd: leave it out");
     assert_int_equal(checked("--outer.optimizer adam --outer.beta2 0.9 --outer.eps 0.1"), ERR_OK);
     refused("--outer.optimizer average --outer.lr_schedule cosine",
             "the nearest is outer.optimizer = sgd with outer.lr = 1");
-    refused("--run.dir a/b --privacy.unit sequence --privacy.noise 1 --privacy.ledger a/b/led",
+    refused("--run.dir a/b --privacy.unit sequence --privacy.noise_multiplier 1 --privacy.ledger "
+            "a/b/led",
             "give a directory outside of every run.dir");
-    refused("--run.dir a/b/ --privacy.unit sequence --privacy.noise 1 --privacy.ledger a/b",
-            "give a directory outside of every run.dir");
+    refused(
+        "--run.dir a/b/ --privacy.unit sequence --privacy.noise_multiplier 1 --privacy.ledger a/b",
+        "give a directory outside of every run.dir");
     refused("--privacy.ledger led", "nothing is charged");
-    refused("--outer.lr_end 0.1", "outer.lr_end = 0.1 belongs to outer.lr_schedule, which is "
-                                  "constant; leave it out");
-    refused("--train.steps 4 --train.warmup 1 --outer.sites a --outer.every 4 --model.layers 2 "
+    refused("--outer.min_lr_ratio 0.1",
+            "outer.min_lr_ratio = 0.1 belongs to outer.lr_schedule, which is "
+            "constant; leave it out");
+    refused("--train.steps 4 --train.warmup_steps 1 --outer.sites a --outer.sync_every 4 "
+            "--model.layers 2 "
             "--train.stages 1@0.5,2@0.5",
-            "ends after step 2, which is no multiple of outer.every = 4; the nearest is "
-            "outer.every = 2");
+            "ends after step 2, which is no multiple of outer.sync_every = 4; the nearest is "
+            "outer.sync_every = 2");
     refused("--outer.optimizer sgd --outer.momentum_restart 4",
             "the nearest is outer.optimizer = nesterov, or outer.momentum_restart = 0");
     refused("--outer.optimizer sgd --outer.momentum_warmup 4",
@@ -295,9 +311,9 @@ static void each_rule_names_what_to_do(void **state)
         "outer.full_precision = bf16, or outer.merge = mean");
     refused("--outer.clip 4 --outer.codec e3m0 --outer.full_precision fixed",
             "the nearest is outer.full_precision = bf16, or outer.clip = 0");
-    refused("--outer.draw 0.1 --outer.codec e3m0 --outer.full_precision fixed",
-            "outer.draw = 0.1 needs outer.full_precision = bf16");
-    refused("--outer.first_every 100 --outer.moments_codec int8 --outer.full_precision fixed",
+    refused("--outer.sync_fraction 0.1 --outer.codec e3m0 --outer.full_precision fixed",
+            "outer.sync_fraction = 0.1 needs outer.full_precision = bf16");
+    refused("--outer.moment1_every 100 --outer.moments_codec int8 --outer.full_precision fixed",
             "the nearest is outer.moments_codec = bf16, or outer.full_precision = bf16");
     assert_int_equal(checked("--outer.clip 4 --outer.codec bf16 --outer.full_precision fixed"),
                      ERR_OK); /* bf16 stays bf16 */
@@ -312,15 +328,20 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.merge edit", "the nearest is outer.codec = fp8_e4m3, or outer.merge = mean");
     refused("--outer.merge clipped --outer.codec sign", "the nearest is outer.codec = topk");
     refused("--outer.max_local_steps_offline 5", "needs outer.mode = quorum");
-    refused("--outer.draw 0.1 --outer.codec int8", "needs outer.codec = bf16");
-    refused("--outer.draw 0.1 --outer.codec f32 --outer.fragments 2", "needs outer.fragments = 1");
-    refused("--outer.draw 0.1 --outer.codec f32 --outer.overlap_steps 50", "overlap_steps = 0");
-    refused("--outer.draw 0.1 --outer.codec f32 --outer.merge radial", "needs outer.merge = mean");
-    refused("--outer.draw 0.1 --outer.codec f32 --outer.first_every 50", "second_every = 0");
-    refused("--outer.grace 0.5", "needs outer.mode = quorum");
-    refused("--outer.grace 0.5 --outer.mode quorum", "the nearest is outer.overlap_steps = 1");
-    refused("--site.share 0.011", "not a multiple of train.sequence");
-    refused("--outer.every 50 --outer.fragments 4 --serve.listen x",
+    refused("--outer.sync_fraction 0.1 --outer.codec int8", "needs outer.codec = bf16");
+    refused("--outer.sync_fraction 0.1 --outer.codec f32 --outer.fragments 2",
+            "needs outer.fragments = 1");
+    refused("--outer.sync_fraction 0.1 --outer.codec f32 --outer.overlap_steps 50",
+            "overlap_steps = 0");
+    refused("--outer.sync_fraction 0.1 --outer.codec f32 --outer.merge radial",
+            "needs outer.merge = mean");
+    refused("--outer.sync_fraction 0.1 --outer.codec f32 --outer.moment1_every 50",
+            "moment2_every = 0");
+    refused("--outer.grace_fraction 0.5", "needs outer.mode = quorum");
+    refused("--outer.grace_fraction 0.5 --outer.mode quorum",
+            "the nearest is outer.overlap_steps = 1");
+    refused("--site.batch_scale 0.011", "not a multiple of train.seq_len");
+    refused("--outer.sync_every 50 --outer.fragments 4 --serve.listen x",
             "\nserve.listen"); /* all at once */
 }
 
@@ -337,7 +358,8 @@ static void mix_is_half_or_nothing(void **state)
     assert_int_equal(checked("--outer.sites a --outer.overlap_steps 5 --outer.before_update true"),
                      ERR_OK);
     assert_true(keys_mix(&outer) == 0);
-    assert_int_equal(checked("--outer.sites a --outer.overlap_steps 50 --outer.mix 0.25"), ERR_OK);
+    assert_int_equal(checked("--outer.sites a --outer.overlap_steps 50 --outer.update_alpha 0.25"),
+                     ERR_OK);
     assert_true(keys_mix(&outer) == 0.25);
 }
 
@@ -384,10 +406,10 @@ static void identity_is_the_pinned_settings_and_the_table(void **state)
     assert_int_equal(identity_site(&outer, "b"), 1);
     assert_int_equal(identity_site(&outer, "c"), -1);
     table = digest_of("u", 1);
-    assert_int_equal(checked("--outer.sites a,b --outer.every 60"), ERR_OK);
+    assert_int_equal(checked("--outer.sites a,b --outer.sync_every 60"), ERR_OK);
     assert_int_equal(identity_text(&inner, &outer, &table, &arena, &b), ERR_OK);
     assert_int_equal(keys_difference(a, b, &arena, &difference), ERR_OK);
-    assert_non_null(strstr(difference, "outer.every: 50 here, 60 there"));
+    assert_non_null(strstr(difference, "outer.sync_every: 50 here, 60 there"));
     assert_non_null(strstr(difference, "model.table: "));
     free(a);
 }
@@ -424,7 +446,7 @@ static void masked_rounds_refuse_what_does_not_add(void **state)
     assert_int_equal(checked(MASKED "--outer.mode quorum"), ERR_OK);
     assert_int_equal(checked(MASKED "--privacy.threshold 2"), ERR_OK); /* strict: all three */
     refused(MASKED "--outer.weights tokens", "needs outer.weights = equal");
-    refused(MASKED "--outer.first_every 100", "needs outer.first_every and second_every = 0");
+    refused(MASKED "--outer.moment1_every 100", "needs outer.moment1_every and moment2_every = 0");
     refused(MASKED "--outer.residual_reset 2", "needs outer.residual_reset = 0");
     refused(MASKED "--outer.clip 2", "needs outer.clip = 0");
 #undef MASKED

@@ -12,12 +12,12 @@
 #include "outer/config/run.h"
 #include "tests/inner/scratch.h"
 
-#define MODEL "--model.layers 4 --model.width 32 --model.heads 2 --train.steps 1000 "
+#define MODEL "--model.layers 4 --model.d_model 32 --model.heads 2 --train.steps 1000 "
 
 static struct run run;
 static char words_text[1024];
 
-/* Opens `run` with these arguments ("--outer.every 50 ..."). */
+/* Opens `run` with these arguments ("--outer.sync_every 50 ..."). */
 static enum err opened(struct run_source source, const char *arguments)
 {
     static char *words[64];
@@ -44,12 +44,12 @@ static void test_every_role_checks_every_rule(void **state)
         assert_says("outer.slices has 0 entries");
         /* both tables in one message */
         assert_int_equal(opened_as((enum run_role)role,
-                                   "--outer.sites a --model.heads 3 --train.sequence 256 "
-                                   "--outer.every 10 --outer.fragments 4"),
+                                   "--outer.sites a --model.heads 3 --train.seq_len 256 "
+                                   "--outer.sync_every 10 --outer.fragments 4"),
                          ERR_CONFIG);
         assert_says("model.heads");
-        assert_says("train.sequence");
-        assert_says("outer.every");
+        assert_says("train.seq_len");
+        assert_says("outer.sync_every");
         /* the rules hold, but the model cannot be cut so */
         assert_int_equal(opened_as((enum run_role)role,
                                    MODEL "--outer.sites a --outer.partition slices --outer.slices "
@@ -132,9 +132,10 @@ static void test_identity_holds_the_vocabulary(void **state)
 static void test_site_settings(void **state)
 {
     (void)state;
-    assert_int_equal(opened_as(RUN_SITE, MODEL "--outer.sites a,b --site.name a --site.share 0.5 "
-                                               "--site.aggregator h:1 --train.checkpoint_every 0 "
-                                               "--outer.every 20 --train.batch_tokens 4096"),
+    assert_int_equal(opened_as(RUN_SITE,
+                               MODEL "--outer.sites a,b --site.name a --site.batch_scale 0.5 "
+                                     "--site.aggregator h:1 --train.checkpoint_every 0 "
+                                     "--outer.sync_every 20 --train.batch_tokens 4096"),
                      ERR_OK);
     struct settings s = run_site_settings(&run);
     assert_int_equal(s.train_batch_tokens, 2048);
@@ -188,13 +189,13 @@ static void test_cut_follows_partition(void **state)
 {
     (void)state;
     struct fragments f, strided;
-    assert_int_equal(opened_as(RUN_PLAN, MODEL "--outer.sites a,b --outer.every 40"), ERR_OK);
+    assert_int_equal(opened_as(RUN_PLAN, MODEL "--outer.sites a,b --outer.sync_every 40"), ERR_OK);
     assert_int_equal(sync_config_cut(&strided, &run.s, &run.o, &run.table, 2, &run.perm), ERR_OK);
     struct run first = run;
     run = (struct run){0};
-    assert_int_equal(opened_as(RUN_PLAN, MODEL "--outer.sites a,b --outer.every 40 "
+    assert_int_equal(opened_as(RUN_PLAN, MODEL "--outer.sites a,b --outer.sync_every 40 "
                                                "--outer.fragments 2 --outer.partition sequential "
-                                               "--outer.first_every 80"),
+                                               "--outer.moment1_every 80"),
                      ERR_OK);
     assert_int_equal(sync_config_cut(&f, &run.s, &run.o, &run.table, 2, &run.perm), ERR_OK);
     assert_int_equal(f.count, 2); /* of the parameters alone */
@@ -203,7 +204,7 @@ static void test_cut_follows_partition(void **state)
     parameters.count = 2;
     assert_true(same_cut(&f, &parameters));
     /* slices have their own count; with another one the cut is strided */
-    assert_int_equal(opened_as(RUN_PLAN, MODEL "--outer.sites a,b --outer.every 40 "
+    assert_int_equal(opened_as(RUN_PLAN, MODEL "--outer.sites a,b --outer.sync_every 40 "
                                                "--outer.partition slices "
                                                "--outer.slices embed-0@10,1-2@20,3-final@40"),
                      ERR_OK);

@@ -13,7 +13,7 @@
 
 static struct arena arena;
 
-/* The defaults with these arguments ("--outer.every 50 ..."). */
+/* The defaults with these arguments ("--outer.sync_every 50 ..."). */
 static enum err made(struct sync_config *x, char *arguments)
 {
     static struct settings s;
@@ -30,14 +30,14 @@ static enum err made(struct sync_config *x, char *arguments)
     return sync_config_make(x, &s, &o, &t, &arena);
 }
 
-#define MODEL "--model.layers 4 --model.width 32 --model.heads 2 --train.steps 1000 "
+#define MODEL "--model.layers 4 --model.d_model 32 --model.heads 2 --train.steps 1000 "
 
 static void test_streaming(void **state)
 {
     (void)state;
     struct sync_config x;
-    char a[] =
-        MODEL "--outer.every 100 --outer.fragments 2 --outer.codec int4 --outer.overlap_steps 5";
+    char a[] = MODEL
+        "--outer.sync_every 100 --outer.fragments 2 --outer.codec int4 --outer.overlap_steps 5";
     assert_int_equal(made(&x, a), ERR_OK);
     assert_int_equal(x.fragments.count, 2);
     assert_int_equal(schedule_step(&x.schedule, 0, 0), 100);
@@ -45,7 +45,7 @@ static void test_streaming(void **state)
     assert_int_equal(schedule_apply(&x.schedule, 1, 0), 155);
     assert_int_equal(schedule_codec(&x.schedule, 1, 3, 0), CODEC_INT4);
     assert_int_equal(schedule_codec(&x.schedule, 1, 0, 0), CODEC_BF16);
-    char fixed[] = MODEL "--outer.every 100 --outer.codec int4 --outer.full_precision fixed";
+    char fixed[] = MODEL "--outer.sync_every 100 --outer.codec int4 --outer.full_precision fixed";
     assert_int_equal(made(&x, fixed), ERR_OK);
     assert_int_equal(schedule_codec(&x.schedule, 0, 0, 0), CODEC_FIXED);
     assert_int_equal(schedule_codec(&x.schedule, 0, 1, 0), CODEC_INT4);
@@ -56,9 +56,9 @@ static void test_des_loc(void **state)
 {
     (void)state;
     struct sync_config x;
-    char a[] =
-        MODEL "--outer.every 10 --outer.fragments 2 --outer.codec int8 --outer.optimizer average "
-              "--outer.first_every 30 --outer.second_every 60";
+    char a[] = MODEL
+        "--outer.sync_every 10 --outer.fragments 2 --outer.codec int8 --outer.optimizer average "
+        "--outer.moment1_every 30 --outer.moment2_every 60";
     assert_int_equal(made(&x, a), ERR_OK);
     assert_int_equal(x.fragments.count, 6);
     static const enum fragment_state states[] = {FRAGMENT_PARAMETERS, FRAGMENT_PARAMETERS,
@@ -77,9 +77,9 @@ static void test_slices(void **state)
 {
     (void)state;
     struct sync_config x;
-    char a[] =
-        MODEL "--outer.every 10 --outer.partition slices --outer.slices embed-0@3,1-2@7,3-final@10 "
-              "--outer.first_every 20";
+    char a[] = MODEL
+        "--outer.sync_every 10 --outer.partition slices --outer.slices embed-0@3,1-2@7,3-final@10 "
+        "--outer.moment1_every 20";
     assert_int_equal(made(&x, a), ERR_OK);
     assert_int_equal(x.fragments.count, 6);
     assert_int_equal(schedule_step(&x.schedule, 0, 0), 3);
@@ -89,7 +89,7 @@ static void test_slices(void **state)
     assert_int_equal(schedule_step(&x.schedule, 3, 0),
                      13); /* the moment's part: 3 steps into its period's end */
     char b[] =
-        MODEL "--outer.every 10 --outer.partition slices --outer.slices embed-0@3,2-final@10";
+        MODEL "--outer.sync_every 10 --outer.partition slices --outer.slices embed-0@3,2-final@10";
     assert_int_equal(made(&x, b), ERR_CONFIG);
     assert_non_null(strstr(err_message(), "layer 1"));
 }
@@ -98,11 +98,11 @@ static void test_refused(void **state)
 {
     (void)state;
     struct sync_config x;
-    char a[] = MODEL "--outer.every 10 --outer.first_every 25";
+    char a[] = MODEL "--outer.sync_every 10 --outer.moment1_every 25";
     assert_int_equal(made(&x, a), ERR_CONFIG);
     assert_non_null(strstr(err_message(), "the nearest are 20 and 30"));
-    char b[] = MODEL "--outer.every 64 --outer.fragments 32 --outer.partition random "
-                     "--outer.first_every 64 --outer.second_every 64";
+    char b[] = MODEL "--outer.sync_every 64 --outer.fragments 32 --outer.partition random "
+                     "--outer.moment1_every 64 --outer.moment2_every 64";
     assert_int_equal(made(&x, b), ERR_CONFIG);
     assert_non_null(strstr(err_message(), "96 fragments"));
 }

@@ -19,8 +19,8 @@ static struct outer_settings settings(enum outer_opt_kind optimizer, size_t site
     return (struct outer_settings){.outer_optimizer = optimizer,
                                    .outer_codec = CODEC_F32,
                                    .outer_sites = {names, sites},
-                                   .outer_every = every,
-                                   .outer_delay = 1,
+                                   .outer_sync_every = every,
+                                   .outer_nesterov_period = 1,
                                    .outer_lr = lr,
                                    .outer_momentum = 0.9};
 }
@@ -85,7 +85,7 @@ static void unset_takes_the_table_and_is_pinned(void **state)
     o = settings(OUTER_OPT_SGD, 2, 30, 0.5);
     assert_true(tuning_resolve(&o).lr == 0.5);
     struct outer_settings delayed = settings(OUTER_OPT_DELAYED, 4, 5, 0);
-    delayed.outer_delay = 6; /* a cycle sums over 30 steps */
+    delayed.outer_nesterov_period = 6; /* a cycle sums over 30 steps */
     assert_true(fabs(tuning_of(&delayed).lr - 0.6) < 1e-9);
 }
 
@@ -100,7 +100,7 @@ static void small_rounds_are_warned_of(void **state)
         struct tuning t = tuning_of(&o);
         tuning_warning(&t, text, sizeof text);
         assert_false(t.far || *text);
-        o.outer_every = small[i];
+        o.outer_sync_every = small[i];
         t = tuning_of(&o);
         tuning_warning(&t, text, sizeof text);
         assert_true(t.far);

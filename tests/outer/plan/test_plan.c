@@ -427,7 +427,7 @@ static void a_large_model_is_planned(void **state)
     size_t count;
     assert_int_equal(config_load(&keys, 1, NULL, 0, NULL, &a), ERR_OK);
     s.model_layers = 64;
-    s.model_width = 3072;
+    s.model_d_model = 3072;
     s.model_heads = 24;
     assert_int_equal(table_make(&large, &s, &a), ERR_OK);
     assert_in_range(large.parameters, 7000000000, 7600000000);

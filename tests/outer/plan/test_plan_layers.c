@@ -15,9 +15,10 @@ static struct run p;
 
 static enum err made(struct plan_layers *l, const char *ms, const char *every, double bps)
 {
-    const char *words[] = {"--model.layers", "4",   "--model.width",    "32", "--model.heads", "2",
-                           "--outer.sites",  "a,b", "--plan.layers_ms", ms,   "--plan.step_s", "1",
-                           "--outer.every",  every};
+    const char *words[] = {"--model.layers",     "4",  "--model.d_model", "32",
+                           "--model.heads",      "2",  "--outer.sites",   "a,b",
+                           "--plan.layers_ms",   ms,   "--plan.step_s",   "1",
+                           "--outer.sync_every", every};
     struct args args = {.setting_count = sizeof words / sizeof *words,
                         .setting = (char **)(uintptr_t)words};
     struct line link = {.up_bps = bps, .down_bps = bps, .rtt_s = 0.01, .streams = 1};
@@ -64,7 +65,7 @@ static void test_slices(void **state)
     int64_t every, longest = 0;
     struct line link = {.up_bps = 2e4, .down_bps = 2e4, .rtt_s = 0.01, .streams = 1};
     assert_int_equal(plan_layers_every(&every, &p, &link), ERR_OK);
-    assert_int_equal(p.o.outer_every, 30);
+    assert_int_equal(p.o.outer_sync_every, 30);
     assert_true(every > 30 && every % 30 == 0);
     for (int64_t n = 30; n <= every; n += 30) { /* the first that waits little enough */
         char text[24];

@@ -40,7 +40,7 @@ static void test_formulas(void **state)
              6 * (5e-6 + S * 1e-10), 1e-12);
     close_to(ranks_link_formula(RANKS_ALL_GATHER, PLAN_ALGORITHM_RING, 4, S, &f),
              3 * 5e-6 + 0.75 * S * 1e-10, 1e-12);
-    close_to(ranks_link_formula(RANKS_TO_OWNERS, PLAN_ALGORITHM_RING, 4, S, &f),
+    close_to(ranks_link_formula(RANKS_REDUCE_SCATTER, PLAN_ALGORITHM_RING, 4, S, &f),
              3 * 5e-6 + 0.75 * S * 1e-10, 1e-12);
     assert_true(ranks_link_formula(RANKS_ALL_REDUCE, PLAN_ALGORITHM_RING, 1, S, &f) == 0);
 }
@@ -192,9 +192,9 @@ static void run_of(int count, const char *const *words)
         fail_msg("%s", err_message());
 }
 
-static const char *const small[] = {"--model.layers",    "4",  "--model.width",        "64",
-                                    "--model.heads",     "2",  "--model.context",      "64",
-                                    "--train.sequence",  "64", "--train.batch_tokens", "2048",
+static const char *const small[] = {"--model.layers",    "4",  "--model.d_model",      "64",
+                                    "--model.heads",     "2",  "--model.max_seq_len",  "64",
+                                    "--train.seq_len",   "64", "--train.batch_tokens", "2048",
                                     "--train.bucket_mb", "0"};
 
 static struct site_machine machine_of(void)
@@ -202,7 +202,7 @@ static struct site_machine machine_of(void)
     struct site_machine m = {.peak = {1e11, 1e10}, .utilisation = 0.5, .overlap = 1};
     m.link.fit[RANKS_ALL_REDUCE] = (struct ranks_fit){.alpha_s = 1e-6, .beta_s = 1e-9};
     m.link.fit[RANKS_ALL_GATHER] = m.link.fit[RANKS_ALL_REDUCE];
-    m.link.fit[RANKS_TO_OWNERS] = m.link.fit[RANKS_ALL_REDUCE];
+    m.link.fit[RANKS_REDUCE_SCATTER] = m.link.fit[RANKS_ALL_REDUCE];
     return m;
 }
 
@@ -246,7 +246,7 @@ static void test_compressed(void **state)
     run.s.train_steps = 400;
     site_model_step(&plain, &run.s, &run.table, &m, 4);
     run.s.train_compress = TRAIN_COMPRESS_ONEBIT;
-    run.s.train_freeze = 0.25;
+    run.s.train_compress_start = 0.25;
     site_model_step(&onebit, &run.s, &run.table, &m, 4);
     double d = (double)run.table.elements;
     close_to(onebit.exposed_s, 0.25 * plain.exposed_s, 1e-9);
@@ -335,11 +335,11 @@ static void test_fits_as_start_up(void **state)
         struct site_step step;
         s.model_layers = 1 + draw(12);
         s.model_heads = 1 + draw(8);
-        s.model_width = 64 * s.model_heads;
-        s.train_sequence = s.model_context = 64 << draw(3);
+        s.model_d_model = 64 * s.model_heads;
+        s.train_seq_len = s.model_max_seq_len = 64 << draw(3);
         c.size = 1 << draw(4);
-        s.train_batch_tokens = s.train_sequence * c.size * (1 + draw(8)) * 2;
-        s.train_micro_batch_tokens = draw(2) ? s.train_sequence : 0;
+        s.train_batch_tokens = s.train_seq_len * c.size * (1 + draw(8)) * 2;
+        s.train_micro_batch_tokens = draw(2) ? s.train_seq_len : 0;
         s.train_zero_stage = draw(4);
         s.train_activation_checkpointing =
             draw(2) ? TRAIN_CHECKPOINTING_BLOCK : TRAIN_CHECKPOINTING_NONE;

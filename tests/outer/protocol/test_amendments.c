@@ -36,9 +36,10 @@ static void texts(void **state)
     (void)state;
     static const char *const good[] = {"outer.every=200", "data.train=[{glob: a-*.bin, weight: 2}]",
                                        "a.b=c=d"};
-    static const char *const bad[] = {"",        "outer.every",    "outer.every=", "=3",
-                                      "every=3", ".every=3",       "outer.=3",     "Outer.every=3",
-                                      "a.b=\n",  "outer .every=3", "a.b=\xff"};
+    static const char *const bad[] = {
+        "",        "outer.sync_every", "outer.every=", "=3",
+        "every=3", ".every=3",         "outer.=3",     "Outer.every=3",
+        "a.b=\n",  "outer .every=3",   "a.b=\xff"};
     char longest[AMENDMENT_TEXT_MAX + 1] = "a.b=";
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_true(amendments_text(good[i]));

@@ -106,13 +106,12 @@ static void what_is_shown_is_what_happened(void **state)
     assert_true(number_of(p, json, "sites", "next_sync_s") == 0); /* 8 steps of 1 s from 102 on */
     assert_true(number_of(p, json, "sites", "loss") == 4);
     assert_true(number_of(p, json, "sites", "certificate_days") == 12);
-    assert_non_null(
-        strstr(prom, "# TYPE atoll_step gauge\natoll_step{run=\"r\",replica=\"a\"} 2\n"));
-    assert_non_null(strstr(prom, "\natoll_training{run=\"r\",replica=\"a\"} 0\n"));
-    assert_non_null(strstr(prom, "\natoll_certificate_remaining_seconds{run=\"r\",replica=\"a\"} "
+    assert_non_null(strstr(prom, "# TYPE atoll_step gauge\natoll_step{run=\"r\",site=\"a\"} 2\n"));
+    assert_non_null(strstr(prom, "\natoll_training{run=\"r\",site=\"a\"} 0\n"));
+    assert_non_null(strstr(prom, "\natoll_certificate_remaining_seconds{run=\"r\",site=\"a\"} "
                                  "1036800\n"));
-    assert_non_null(strstr(prom, "\natoll_clock_offset_seconds{run=\"r\",replica=\"a\"} -3\n"));
-    assert_non_null(strstr(prom, "\natoll_clock_correction_seconds{run=\"r\",replica=\"a\"} 0.25"));
+    assert_non_null(strstr(prom, "\natoll_clock_offset_seconds{run=\"r\",site=\"a\"} -3\n"));
+    assert_non_null(strstr(prom, "\natoll_clock_correction_seconds{run=\"r\",site=\"a\"} 0.25"));
     assert_null(strstr(prom, "nan"));
     const char *text = text_of(p, live_text, &f, 110);
     assert_non_null(strstr(text, "waiting for b"));
@@ -128,9 +127,8 @@ static void an_expired_certificate_is_shown(void **state)
     place_append(p, record);
     place_append(p, "{\"kind\":\"health\",\"t\":109,\"certificate_days\":-1}\n");
     follow(p, &f);
-    assert_non_null(
-        strstr(text_of(p, live_metrics, &f, 110),
-               "\natoll_certificate_remaining_seconds{run=\"r\",replica=\"a\"} -86400\n"));
+    assert_non_null(strstr(text_of(p, live_metrics, &f, 110),
+                           "\natoll_certificate_remaining_seconds{run=\"r\",site=\"a\"} -86400\n"));
     assert_non_null(strstr(text_of(p, live_text, &f, 110), "its certificate has EXPIRED"));
     assert_true(number_of(p, text_of(p, page_data_live, &f, 110), "sites", "certificate_days") ==
                 -1);
@@ -233,13 +231,13 @@ static void the_aggregator_names_who_is_waited_for(void **state)
     const char *json = text_of(p, page_data_live, &f, 12), *prom = text_of(p, live_metrics, &f, 12);
     assert_true(number_of(p, json, "aggregator", "rounds") == 4);
     assert_true(number_of(p, json, "sites", "up_bytes") == 11);
-    assert_non_null(strstr(prom, "\natoll_waited_for{run=\"r\",replica=\"b\"} 1\n"));
-    assert_non_null(strstr(prom, "\natoll_state_seconds{run=\"r\",replica=\"b\"} 7\n"));
-    assert_non_null(strstr(prom, "\natoll_rounds_total{run=\"r\",replica=\"aggregator\"} 4\n"));
+    assert_non_null(strstr(prom, "\natoll_blocking_others{run=\"r\",site=\"b\"} 1\n"));
+    assert_non_null(strstr(prom, "\natoll_state_seconds{run=\"r\",site=\"b\"} 7\n"));
+    assert_non_null(strstr(prom, "\natoll_rounds_total{run=\"r\",site=\"aggregator\"} 4\n"));
     /* The aggregator writes of a site once a round: that is not how old the site's record is. */
     assert_non_null(strstr(prom, "\natoll_last_record_timestamp_seconds{run=\"r\","
-                                 "replica=\"aggregator\"} 3\n"));
-    assert_null(strstr(prom, "atoll_last_record_timestamp_seconds{run=\"r\",replica=\"a\"}"));
+                                 "site=\"aggregator\"} 3\n"));
+    assert_null(strstr(prom, "atoll_last_record_timestamp_seconds{run=\"r\",site=\"a\"}"));
     report_follow_close(&f);
 }
 
@@ -252,18 +250,18 @@ static void an_amended_run_has_another_length(void **state)
         p, "{\"kind\":\"start\",\"t\":1,\"run\":\"r\",\"role\":\"aggregator\",\"sites\":2,"
            "\"rounds\":80,\"steps\":1600,\"committed\":3}\n"
            "{\"kind\":\"site\",\"t\":2,\"site\":\"a\",\"fragment\":0,\"round\":2,\"step\":60}\n"
-           "{\"kind\":\"amendment\",\"t\":3,\"number\":1,\"setting\":\"outer.every=40\","
+           "{\"kind\":\"amendment\",\"t\":3,\"number\":1,\"setting\":\"outer.sync_every=40\","
            "\"from_round\":4,\"rounds\":51,\"steps\":1700,\"share\":0.932,\"trained_s\":200,"
            "\"waited_s\":14.62}\n"
            "{\"kind\":\"site\",\"t\":4,\"site\":\"a\",\"fragment\":0,\"round\":3,\"step\":80}\n");
     follow(p, &f);
     const char *prom = text_of(p, live_metrics, &f, 12);
-    assert_non_null(strstr(prom, "\natoll_rounds_planned{run=\"r\",replica=\"aggregator\"} 51\n"));
-    assert_non_null(strstr(prom, "\natoll_rounds_planned{run=\"r\",replica=\"a\"} 51\n"));
-    assert_non_null(strstr(prom, "\natoll_steps_planned{run=\"r\",replica=\"a\"} 1700\n"));
+    assert_non_null(strstr(prom, "\natoll_rounds_planned{run=\"r\",site=\"aggregator\"} 51\n"));
+    assert_non_null(strstr(prom, "\natoll_rounds_planned{run=\"r\",site=\"a\"} 51\n"));
+    assert_non_null(strstr(prom, "\natoll_steps_planned{run=\"r\",site=\"a\"} 1700\n"));
     assert_non_null(
         strstr(text_of(p, page_data_live, &f, 12),
-               "amendment 1: outer.every=40 from round 4 on (outer.replan: training had "
+               "amendment 1: outer.sync_every=40 from round 4 on (outer.replan: training had "
                "93.2 % of the time, 200 s, and waited 14.6 s)"));
     report_follow_close(&f);
 }

@@ -84,7 +84,7 @@ static void fill(enum wire_kind kind, union any *m)
                                              i % 2 == 1};
     } else if (kind == WIRE_HELLO_ANSWER) {
         m->HELLO_ANSWER = (struct wire_hello_answer){ROUND_MISMATCH,
-                                                     "outer.every: 20 here, 50 there",
+                                                     "outer.sync_every: 20 here, 50 there",
                                                      1,
                                                      2,
                                                      3,

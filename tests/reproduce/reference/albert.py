@@ -20,14 +20,14 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPOSITORY = os.path.join(HERE, "..", "..", "..")
-ENCODER = ["--model.causal", "false", "--model.norm_place", "post", "--model.embed_norm", "true", "--model.types", 2, "--model.pooler",
-           "true", "--model.head", "mlm", "--model.context", 512, "--model.norm_eps", "1e-12", "--data.objective", "mlm",
-           "--data.tokenizer", "external", "--train.sequence", 512, "--train.batch_tokens", 8192, "--train.steps", 500, "--train.warmup", 50,
-           "--outer.every", 500, "--outer.codec", "bf16", "--plan.step_s", 1, "--plan.up_mbit", 1000, "--plan.down_mbit", 1000]
-SIZES = {"base": ["--model.layers", 12, "--model.width", 768, "--model.heads", 12],
-         "large": ["--model.layers", 24, "--model.width", 1024, "--model.heads", 16]}
-BERT = ["--model.vocab", 30522, "--model.activation", "gelu_erf"]
-ALBERT = ["--model.vocab", 30000, "--model.activation", "gelu", "--model.shared", "true", "--model.embed", 128]
+ENCODER = ["--model.causal", "false", "--model.norm_place", "post", "--model.embed_norm", "true", "--model.token_types", 2, "--model.pooler",
+           "true", "--model.head", "mlm", "--model.max_seq_len", 512, "--model.norm_eps", "1e-12", "--data.objective", "mlm",
+           "--data.tokenizer", "external", "--train.seq_len", 512, "--train.batch_tokens", 8192, "--train.steps", 500, "--train.warmup_steps", 50,
+           "--outer.sync_every", 500, "--outer.codec", "bf16", "--plan.step_s", 1, "--plan.up_mbit", 1000, "--plan.down_mbit", 1000]
+SIZES = {"base": ["--model.layers", 12, "--model.d_model", 768, "--model.heads", 12],
+         "large": ["--model.layers", 24, "--model.d_model", 1024, "--model.heads", 16]}
+BERT = ["--model.vocab_size", 30522, "--model.activation", "gelu_erf"]
+ALBERT = ["--model.vocab_size", 30000, "--model.activation", "gelu", "--model.share_layers", "true", "--model.embedding_size", 128]
 UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
@@ -68,7 +68,7 @@ def both_ways(atoll):
         there, back, described = (os.path.join(folder, x) for x in ("there", "back", "run.yaml"))
         theirs.save_pretrained(there)
         called([atoll, "import", "--model", there, "--write-config", described])
-        run = ["--config", described, "--run.dir", os.path.join(folder, "run"), "--train.sequence", 128, "--train.batch_tokens", 1024]
+        run = ["--config", described, "--run.dir", os.path.join(folder, "run"), "--train.seq_len", 128, "--train.batch_tokens", 1024]
         called([atoll, "import", *run, "--model", there])
         worst = compared(there, atoll, run)
         called([atoll, "export", *run, "--out", back])

@@ -62,7 +62,7 @@ def main():
     predicted = {"ranks_plain": error(to_bf16, 0, 8, 65536), "ranks_chunks": error(to_bf16, 4, 8, 65536)}
     table = subprocess.run([sys.argv[1], "plan", "--accumulator", "8", "--product", "5", "--train.batch_tokens", str(TERMS),
                             "--train.micro_batch_tokens", str(TERMS)], capture_output=True, text=True, check=True).stdout
-    small = subprocess.run([sys.argv[1], "plan", "--accumulator", "6", "--product", "10", "--model.width", "64", "--model.heads", "2",
+    small = subprocess.run([sys.argv[1], "plan", "--accumulator", "6", "--product", "10", "--model.d_model", "64", "--model.heads", "2",
                             "--train.batch_tokens", "512"], capture_output=True, text=True, check=True).stdout
     model = max(int(row[3]) for row in map(str.split, small.splitlines()) if len(row) > 8 and row[0].isdigit())
     apart, least = 0.0, 0

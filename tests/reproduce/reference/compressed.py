@@ -11,7 +11,7 @@ STEPS = 20
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
        "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-SMALL = ["--model.width", 16, "--model.mlp", 64, "--model.layers", 2, "--train.steps", STEPS, "--train.warmup", 2, "--train.checkpoint_every", 0]
+SMALL = ["--model.d_model", 16, "--model.d_ff", 64, "--model.layers", 2, "--train.steps", STEPS, "--train.warmup_steps", 2, "--train.checkpoint_every", 0]
 
 
 class Run:

@@ -26,7 +26,7 @@ import sys
 # Mean of ten runs without the fastest and the slowest, minutes of NVIDIA's H100 in MLPerf Training 4.1, BERT: run_start to run_stop in
 # the public logs (github.com/mlcommons/training_results_v4.1, NVIDIA/results/eos*/bert).
 MLPERF = {8: 5.4688, 64: 0.8981, 3472: 0.1193}
-MODEL = {"model.layers": 4, "model.width": 128, "model.heads": 4, "model.context": 128, "train.sequence": 128, "train.batch_tokens": 2048,
+MODEL = {"model.layers": 4, "model.d_model": 128, "model.heads": 4, "model.max_seq_len": 128, "train.seq_len": 128, "train.batch_tokens": 2048,
          "device.dtype": "f32", "device.threads": 1, "train.optimizer": "adamw"}
 LEAST_EFFICIENCY, LEAST_MARGINAL, MOST_EXPOSED = 0.7, 0.5, 0.05
 
@@ -71,7 +71,7 @@ class Bench:
         self.count += 1
         run = os.path.join(self.folder, f"run-{self.count}")
         shutil.rmtree(run, ignore_errors=True)
-        done = self.call([*self.ranks(n), self.atoll, "train", "--run.dir", run, *self.words(settings), "--train.steps", steps, "--train.warmup", 2,
+        done = self.call([*self.ranks(n), self.atoll, "train", "--run.dir", run, *self.words(settings), "--train.steps", steps, "--train.warmup_steps", 2,
                           "--train.checkpoint_every", 0, "--train.eval_every", 0, "--log.progress", "none"])
         with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as f:
             found = [r for r in map(json.loads, f) if r["kind"] == "step"][3:]
@@ -149,8 +149,8 @@ def cost(bench):
 
 def exposed(bench):
     """A model of 3.2 M parameters, so that its sums take milliseconds; with --quick 0.8 M."""
-    base = {} if bench.quick else {"model.width": 256}
-    probe, _ = bench.probe(2, base, str(base.get("model.width", MODEL["model.width"])))
+    base = {} if bench.quick else {"model.d_model": 256}
+    probe, _ = bench.probe(2, base, str(base.get("model.d_model", MODEL["model.d_model"])))
     shapes = [{"train.bucket_mb": 0}] if bench.quick else \
         [{"train.bucket_mb": 0}, {"train.bucket_mb": 2}, {"train.batch_tokens": 4096}, {"model.layers": 8}, {"train.bucket_mb": 6}]
     off, shares, planned = [], [], []
@@ -161,8 +161,8 @@ def exposed(bench):
         off.append(plan["exposed_s"] / run["exposed_s"] - 1)
         shares.append(abs(plan["exposed_s"] - run["exposed_s"]) / run["step_s"])
     # The warning, beside a scan of the rows of simulated H100s.
-    words = ["--plan.gpu", "h100", "--plan.net_gbs", "50", "--model.layers", "24", "--model.width", "2048", "--model.heads", "16", "--model.context",
-             "2048", "--train.sequence", "2048", "--train.batch_tokens", str(1 << 22), "--device.dtype", "bf16"]
+    words = ["--plan.gpu", "h100", "--plan.net_gbs", "50", "--model.layers", "24", "--model.d_model", "2048", "--model.heads", "16", "--model.max_seq_len",
+             "2048", "--train.seq_len", "2048", "--train.batch_tokens", str(1 << 22), "--device.dtype", "bf16"]
     asked = [bench.atoll, "plan", "--inside", "--search", *words]
     rows = [json.loads(line) for line in bench.call([*asked, "--json"]).stdout.splitlines()]
     said = re.search(r"Diminishing returns from (\d+) to (\d+)", bench.call(asked).stdout)
@@ -179,10 +179,10 @@ def exposed(bench):
 # ---- work 14 ----
 
 def search(bench):
-    base = {"model.layers": 6, "model.width": 384, "model.heads": 6, "train.batch_tokens": 4096}
+    base = {"model.layers": 6, "model.d_model": 384, "model.heads": 6, "train.batch_tokens": 4096}
     probe, _ = bench.probe(2, base, "384")
     grid, memory = {}, []
-    empty = bench.train(2, {"model.layers": 1, "model.width": 16, "model.heads": 1, "train.batch_tokens": 256}, 5)
+    empty = bench.train(2, {"model.layers": 1, "model.d_model": 16, "model.heads": 1, "train.batch_tokens": 256}, 5)
     program = empty["used"] - empty["planned"]  # of the process itself and its libraries
     for micro in (2048, 1024, 512):
         for again in ("none", "block"):
@@ -231,7 +231,7 @@ def sums(bench):
         return out
     _, said = bench.probe(4, {}, data=False)
     out["four"] = float(re.search(r"predicted within ([\d.]+) %", said).group(1)) / 100
-    big = {"model.width": 256}
+    big = {"model.d_model": 256}
     for name, mib in (("behind", 0), ("tensor", 0.001), ("quarter", 0.25), ("lazy", 2), ("whole", 25)):
         run = bench.train(2, {**big, "train.bucket_mb": mib})
         out |= {f"step_{name}": 1000 * run["step_s"], f"exposed_{name}": 1000 * run["exposed_s"]}
@@ -243,9 +243,9 @@ def sums(bench):
 def step(bench):
     calibrated = "64,128,256"
     probe, _ = bench.probe(1, {}, calibrated)
-    shapes = [{"model.width": 96, "model.heads": 3, "model.layers": 3}, {"model.width": 192, "model.heads": 6, "model.layers": 2},
-              {"train.batch_tokens": 1024, "model.layers": 6}, {"train.sequence": 64, "model.layers": 3},
-              {"model.width": 64, "model.heads": 2, "model.layers": 8}, {"model.width": 256, "model.heads": 8, "model.layers": 3}]
+    shapes = [{"model.d_model": 96, "model.heads": 3, "model.layers": 3}, {"model.d_model": 192, "model.heads": 6, "model.layers": 2},
+              {"train.batch_tokens": 1024, "model.layers": 6}, {"train.seq_len": 64, "model.layers": 3},
+              {"model.d_model": 64, "model.heads": 2, "model.layers": 8}, {"model.d_model": 256, "model.heads": 8, "model.layers": 3}]
     off, memory = [], []
     for shape in shapes[:2 if bench.quick else None]:
         plan, took = bench.plan(probe, shape, "--ranks", "1")[0], bench.processor_step(shape)

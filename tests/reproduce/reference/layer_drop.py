@@ -51,7 +51,7 @@ def kept(step, layer):
 def run(atoll, shards, folder, *words):
     name = os.path.join(folder, str(len(os.listdir(folder))))
     out = subprocess.run([atoll, "train", "--run.dir", name, "--run.seed", str(SEED), "--data.train", shards, "--model.layers", str(LAYERS),
-                          "--model.width", "16", "--model.heads", "2", "--model.context", "16", "--train.sequence", "16",
+                          "--model.d_model", "16", "--model.heads", "2", "--model.max_seq_len", "16", "--train.seq_len", "16",
                           "--train.batch_tokens", "32", "--train.steps", str(STEPS), "--train.checkpoint_every", "0", "--device.dtype", "f32",
                           "--device.threads", "1", "--log.progress", "none", *words],
                          check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder).stdout
@@ -62,8 +62,8 @@ def run(atoll, shards, folder, *words):
 
 
 # ---- the scale ----
-SMALL = ["--run.seed", str(SEED), "--model.layers", "3", "--model.width", "16", "--model.heads", "2", "--model.context", "16",
-         "--train.sequence", "16", "--train.batch_tokens", "64", "--train.checkpoint_every", "0", "--device.dtype", "f32", "--device.threads",
+SMALL = ["--run.seed", str(SEED), "--model.layers", "3", "--model.d_model", "16", "--model.heads", "2", "--model.max_seq_len", "16",
+         "--train.seq_len", "16", "--train.batch_tokens", "64", "--train.checkpoint_every", "0", "--device.dtype", "f32", "--device.threads",
          "1", "--log.progress", "none", "--train.lr", "1e-12", "--train.optimizer", "adamw"]
 SMALL_LAYERS, SMALL_STEPS, FAST = 3, 24, "50"  # theta is at its end from step 1 on
 

@@ -15,7 +15,7 @@ import numpy as np
 from compressed import STEPS, Run, Signs, clipped, difference
 
 BETA1, BETA2, EPS, DECAY, CLIP, FREEZE = 0.9, 0.95, 1e-6, 0.1, 1.0, 5
-SETTINGS = ["--train.optimizer", "adamw", "--train.compress", "onebit", "--train.freeze", FREEZE / STEPS]
+SETTINGS = ["--train.optimizer", "adamw", "--train.compress", "onebit", "--train.compress_start", FREEZE / STEPS]
 STATS = 8  # bytes of a double
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from compressed import STEPS, Run, Signs, clipped, difference
 
 BETA1, BETA2, EPS, DECAY, CLIP, FREEZE, LEAST, MOST = 0.9, 0.95, 1e-6, 0.1, 1.0, 5, 0.01, 0.3
-SETTINGS = ["--train.optimizer", "lamb", "--train.compress", "onebit", "--train.freeze", FREEZE / STEPS, "--train.bias_correction",
+SETTINGS = ["--train.optimizer", "lamb", "--train.compress", "onebit", "--train.compress_start", FREEZE / STEPS, "--train.bias_correction",
             "false", "--train.trust_max", MOST]
 BESIDE = 0.4
 HIDDEN = ["--train.trust_layers", "hidden", "--train.adamw_lr", BESIDE]

@@ -13,8 +13,8 @@ import subprocess
 import sys
 import tempfile
 
-MODEL = ["--model.layers", "6", "--model.width", "512", "--model.heads", "8", "--train.sequence", "32", "--model.context", "32",
-         "--train.batch_tokens", "64", "--train.steps", "2", "--train.warmup", "0", "--train.checkpoint_every", "0",
+MODEL = ["--model.layers", "6", "--model.d_model", "512", "--model.heads", "8", "--train.seq_len", "32", "--model.max_seq_len", "32",
+         "--train.batch_tokens", "64", "--train.steps", "2", "--train.warmup_steps", "0", "--train.checkpoint_every", "0",
          "--train.eval_tokens", "64", "--device.dtype", "f32"]
 
 

@@ -24,7 +24,7 @@ from compressed import MPI, SMALL, STEPS, Run
 
 K, LAYERS = 3, 4
 FIRST = [0, 1, 3]  # layers of the modules begin here: a quarter, a half, a quarter
-BASE = ["--train.micro_batch_tokens", 0, "--model.layers", LAYERS, "--train.optimizer", "adamw", "--train.warmup", 0, "--train.clip", 0]
+BASE = ["--train.micro_batch_tokens", 0, "--model.layers", LAYERS, "--train.optimizer", "adamw", "--train.warmup_steps", 0, "--train.max_grad_norm", 0]
 STALE = ["--train.modules", K, "--train.pipeline", "stale"]
 LR, BETA1, BETA2, EPS, DECAY = 0.01, 0.9, 0.99, 1e-6, 0.1
 
@@ -43,7 +43,7 @@ def names(folder):
 
 
 def frozen(program, folder):
-    settings = [*BASE, "--train.lr", 0, "--model.tied", "false"]
+    settings = [*BASE, "--train.lr", 0, "--model.tie_embeddings", "false"]
     fresh = Run(program, 1, settings, f"{folder}/fresh").grads[:, 0]
     late = Run(program, 2, [*settings, *STALE], f"{folder}/late")
     got, worst = late.grads.sum(axis=1), 0.0
@@ -55,7 +55,7 @@ def frozen(program, folder):
 
 
 def learning(program, folder):
-    settings = [*BASE, "--train.lr", LR, "--train.lr_end", 1, "--train.beta1", BETA1, "--train.beta2", BETA2, "--train.eps", EPS,
+    settings = [*BASE, "--train.lr", LR, "--train.min_lr_ratio", 1, "--train.beta1", BETA1, "--train.beta2", BETA2, "--train.eps", EPS,
                 "--train.weight_decay", DECAY]
     run = Run(program, 1, [*settings, *STALE], f"{folder}/learning")
     x, decay, worst = run.params[0].copy(), run.decay(), 0.0

@@ -112,7 +112,7 @@ def difference(atoll):
     with tempfile.TemporaryDirectory() as folder:
         there, described = os.path.join(folder, "bert"), os.path.join(folder, "run.yaml")
         model.save_pretrained(there)
-        run = ["--config", described, "--run.dir", os.path.join(folder, "run"), "--train.sequence", "128", "--train.batch_tokens", "1024"]
+        run = ["--config", described, "--run.dir", os.path.join(folder, "run"), "--train.seq_len", "128", "--train.batch_tokens", "1024"]
         for words in (["--model", there, "--write-config", described], [*run, "--model", there]):
             subprocess.run([atoll, "import", *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         with torch.no_grad():

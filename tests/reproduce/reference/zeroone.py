@@ -15,7 +15,7 @@ from compressed import STEPS, Run, Signs, clipped, difference
 
 BETA1, BETA2, EPS, DECAY, CLIP = 0.9, 0.95, 1e-6, 0.1, 1.0
 FREEZE, VARIANCE, STAGE, MOST, EVAL = 8, 2, 4, 4, 9
-SETTINGS = ["--train.optimizer", "adamw", "--train.compress", "zeroone", "--train.freeze", FREEZE / STEPS, "--train.variance_grow", VARIANCE,
+SETTINGS = ["--train.optimizer", "adamw", "--train.compress", "zeroone", "--train.compress_start", FREEZE / STEPS, "--train.variance_grow", VARIANCE,
             "--train.local_grow", STAGE / STEPS, "--train.local_max", MOST, "--train.eval_every", EVAL]
 STATS = 8  # bytes of a double
 
