@@ -560,8 +560,16 @@ enum err config_reference(const struct config_table *tables, size_t table_count,
     TRY(each_key(&o, tables, table_count, reference_section, reference_key));
     TRY(each_key(&renamed, tables, table_count, print_no_section, renamed_key));
     if (renamed.length)
-        TRY(puts_to(&o, "\n## Renamed keys\n\nAn old name is refused, with the new one. Files that "
-                        "the program wrote have the old names and are read.\n\n"
+        TRY(puts_to(&o, "\n## Renamed keys\n\n"
+                        "A former name is refused with its line and the new one. This changes a "
+                        "file by what the program says:\n```\n"
+                        "atoll train --config run.yaml --dry-run 2>&1 |\n"
+                        "    sed -n 's/.*:\\([0-9]*\\): [a-z]*\\.\\([a-z0-9_]*\\) is now named "
+                        "[a-z]*\\.\\([a-z0-9_]*\\)$/\\1s,\\2,\\3,/p' >names.sed\n"
+                        "sed -i -f names.sed run.yaml\n```\n"
+                        "What the program writes (checkpoints, outer state, metrics.jsonl, "
+                        "archives), and the digest that sites compare, keep the old names: "
+                        "directories resume, and sites of both versions take part in one run.\n\n"
                         "| old | new |\n|---|---|\n"));
     TRY(put(&o, renamed.text ? renamed.text : "", renamed.length));
     *text = o.text;

@@ -32,7 +32,8 @@
     X(12, DIVERGED, "training diverged", 1, "lower the learning rate, or look at the data")        \
     X(13, DISAGREE, "the outer states disagree", 1, "stop, keep all files, see runbook")           \
     X(14, DEADLINE, "the deadline passed", 3, "restart; raise the limit the message names")        \
-    X(15, STOPPED, "stopped on request", 75, "start it again; a run goes on from what it stored")  \
+    X(15, STOPPED, "stopped on request", 75,                                                       \
+      "start it again; a run continues from what it stored")                                       \
     X(16, UNSUPPORTED, "this build or machine cannot do that", 4, "use another build or setting")  \
     X(17, INTERNAL, "internal error", 5, "report it with the log")                                 \
     X(18, DIFFERS, "what was counted is not what was predicted", 1,                                \
@@ -43,16 +44,16 @@
     X(21, SHORT, "the run ended without the last work of some sites", 6,                           \
       "see which sites and why; a restart changes nothing")                                        \
     X(22, STALE, "this directory is older than what the sites have", 4,                            \
-      "do not serve it: use the newest one, or make it again with --rebuild (see runbook)")        \
+      "do not serve it: use the newest one, or rebuild it (--rebuild, see runbook)")               \
     X(23, BUDGET, "the privacy budget of this site allows no further step", 7,                     \
       "end the run here, or let the people who own the data raise the cap")                        \
     X(24, WARNED, "there are warnings, and nothing failed", 8,                                     \
       "read the lines that begin with WARN; a run can start")                                      \
     X(25, UNREADY, "a run would not start here, or would not end well", 4,                         \
       "do what the lines that begin with FAIL say")                                                \
-    X(26, UNLIKE, "what was made again is not what is on record", 1,                               \
+    X(26, UNLIKE, "what was recomputed is not what is on record", 1,                               \
       "look at the first line: it names round, site and place; keep the files")                    \
-    X(27, GAPS, "some rounds cannot be made again, and nothing differs", 9,                        \
+    X(27, GAPS, "some rounds cannot be recomputed, and nothing differs", 9,                        \
       "give the directories of more replicas; a gap of all of them stays")                         \
     X(28, DEVICE, "the GPU failed or is gone", 1,                                                  \
       "look at nvidia-smi and the kernel's log (Xid), then start again: nothing acknowledged is "  \

@@ -14,6 +14,7 @@
 #include "outer/cmd/cmd.h"
 #include "outer/run/crash.h"
 #include "outer/record/directory.h"
+#include "outer/record/events.h"
 #include "outer/record/version.h"
 #include "outer/config/run.h"
 
@@ -61,7 +62,8 @@ static int help(void)
                  commands[i].run ? "" : " (not in this build: -DNET=OFF)");
         args_print(text, printf("  %-8s ", commands[i].name), 11);
     }
-    puts("\n  --help, --version; help SECTION.KEY explains a key of the configuration\n\n"
+    puts("\n  --help, --version; help SECTION.KEY explains a key of the configuration,\n"
+         "  help EVENT a line of the log (ev=EVENT), help ERROR an error\n\n"
          "First steps: deploy/run-demo.sh, or `atoll demo`; then README.md.");
     return 0;
 }
@@ -105,8 +107,9 @@ static enum err run_command(int argc, char **argv)
         if (nearest_edits(argv[0], commands[i].name) < nearest_edits(argv[0], nearest))
             nearest = commands[i].name;
     bool slip = nearest_edits(argv[0], nearest) <= 2;
-    return err_set(ERR_CONFIG, "there is no such command; %s%s%s`atoll --help` lists them",
-                   slip ? "the nearest is `atoll " : "", slip ? nearest : "", slip ? "`; " : "");
+    return err_set(ERR_CONFIG, "there is no command \"%.40s\"; %s%s%s`atoll --help` lists them",
+                   argv[0], slip ? "the nearest is `atoll " : "", slip ? nearest : "",
+                   slip ? "`; " : "");
 }
 
 static enum err help_key(const char *key)
@@ -120,12 +123,60 @@ static enum err help_key(const char *key)
     return cmd_flush(e);
 }
 
-/* `atoll help COMMAND ...` is `atoll COMMAND ... --help`; `atoll help outer.lr` explains a key. */
+static enum err help_event(const char *name)
+{
+    struct arena scratch = arena_make(0);
+    char *text;
+    enum err e = event_explain(name, &scratch, &text);
+    if (e == ERR_OK)
+        args_print(text, 0, 4);
+    arena_free(&scratch);
+    return cmd_flush(e);
+}
+
+static bool is_command(const char *name)
+{
+    bool is = false;
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        is |= strcmp(name, commands[i].name) == 0;
+    return is;
+}
+
+/* A word that is no command: an event's name, as in a line of the log, or an error's. */
+static bool is_event(const char *word)
+{
+    struct arena scratch = arena_make(0);
+    char *text;
+    bool is = strncmp(word, "ev=", 3) == 0 ||
+              (!is_command(word) && event_explain(word, &scratch, &text) == ERR_OK);
+    err_clear();
+    arena_free(&scratch);
+    return is;
+}
+
+/* Says that a command is meant only where its name is near. */
+static enum err help_unknown(char *word)
+{
+    enum err e = run_command(1, &word);
+    return strstr(err_message(), "nearest")
+               ? e
+               : err_set(ERR_CONFIG,
+                         "there is no command, key, event or error \"%.40s\"; `atoll --help` lists "
+                         "commands, docs/events.md events and errors",
+                         word);
+}
+
+/* `atoll help COMMAND ...` is `atoll COMMAND ... --help`; `atoll help outer.lr` explains a key,
+ * `atoll help commit` an event of the log, `atoll help DISAGREE` an error. */
 static enum err help_command(int argc, char **argv)
 {
     static char option[] = "--help";
     if (strchr(argv[1], '.'))
         return help_key(argv[1]);
+    if (argc == 2 && is_event(argv[1]))
+        return help_event(argv[1]);
+    if (argc == 2 && !is_command(argv[1]))
+        return help_unknown(argv[1]);
     for (int i = 0; i + 1 < argc; i++)
         argv[i] = argv[i + 1];
     argv[argc - 1] = option;
@@ -186,6 +237,6 @@ int main(int argc, char **argv)
     if (e != ERR_OK)
         return finish(argv[1], e);
     if (help_word)
-        return finish(argv[2], help_command(argc - 1, argv + 1));
+        return finish("help", help_command(argc - 1, argv + 1));
     return finish(argv[1], run_command(argc - 1, argv + 1));
 }

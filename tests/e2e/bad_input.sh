@@ -55,9 +55,9 @@ expect 4 "none.yaml" "$atoll" train --config none.yaml
 expect 4 "--confg|--config" "$atoll" train --confg run.yaml
 expect 4 "unknown option --stpes; the nearest is --train.steps" $(alone) $data --stpes 3
 expect 4 "unexpected argument|'data/train-0-*.bin'" $(alone) --data.train data/train-0-0000.bin data/train-0-1001.bin
-expect 4 "no such command; the nearest is \`atoll train\`" "$atoll" tarin
-expect 4 "no such command; the nearest is \`atoll train\`" "$atoll" help tarin
-expect 4 "no such command; \`atoll --help\` lists them" "$atoll" something
+expect 4 "no command \"tarin\"; the nearest is \`atoll train\`" "$atoll" tarin
+expect 4 "no command \"tarin\"; the nearest is \`atoll train\`" "$atoll" help tarin
+expect 4 "no command \"something\"; \`atoll --help\` lists them" "$atoll" something
 expect 0 "outer.lr|allowed: 0 to 10" "$atoll" help outer.lr
 expect 0 "outer.codec|default: int8" "$atoll" train --help-keys outer.codec
 expect 4 "there is no key outer.fragmens; the nearest is outer.fragments" "$atoll" help outer.fragmens

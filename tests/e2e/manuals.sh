@@ -65,6 +65,15 @@ code=0
 "$atoll" train --help-keys --format toml >refused.out 2>&1 || code=$?
 [ $code = 4 ] && grep -q "markdown, json-schema or words" refused.out || fail "--format toml: exit code $code"
 
+# A name from the log, or at the end of a command, is explained.
+for name in commit ev=plan DISAGREE disk_full; do
+    "$atoll" help $name >event.out || fail "atoll help $name"
+    grep -q "${name#ev=}" event.out && grep -q "^ *do: ." event.out || fail "atoll help $name does not explain it"
+done
+code=0
+"$atoll" help ev=nosuch >refused.out 2>&1 || code=$?
+[ $code = 4 ] && grep -q "no event or error" refused.out || fail "atoll help of an event that is none: exit code $code"
+
 # cmake --install puts all of it where the units look.
 if command -v cmake >/dev/null && [ -e "$(dirname "$atoll")/../cmake_install.cmake" ]; then
     DESTDIR=$PWD/root cmake --install "$(dirname "$atoll")/.." --prefix /usr --component atoll >install.out 2>&1 || fail "cmake --install"

@@ -52,7 +52,7 @@ refused() {
     ! grep -q 'outer.sync_every' refused.out || fail "$*: it compares settings"
 }
 
-# renamed FILE: a configuration with former names is refused with the new ones, and docs/backup.md says how they come into the file
+# renamed FILE: a configuration with former names is refused with the new ones, and docs/configuration.md says how they come into the file
 renamed() {
     code=0
     "$atoll" train --config "$1" --dry-run >renamed.out 2>&1 || code=$?
