@@ -17,7 +17,7 @@ shows() { # shows WORDS...: as they stand
 # Every section of a report, with the records' own numbers.
 "$atoll" report a b aggregator --out report.html >report.out 2>&1 || fail "atoll report"
 show report.html
-shows "Atoll run “e2e”" "3 directories" "site a stopped 80 / 80 5.2825" "Initial drop clipped." "site b 5.5398 at 0" "Gradient norm" "Learning rate" \
+shows "Atoll run “e2e”" "3 directories" "site a stopped 80 / 80 5.2825" "Initial drop clipped." "site a and site b 5.5398 at 0" "Gradient norm" "Learning rate" \
     "Tokens per second" "site a, up 11.8" "goodput" "round 0: up 11,802 B counted, 11,802 B predicted" "round 0: outage 262.0 ms" \
     "payload 11,802 11,802 23,620 23,620" "Sum of the layers, compared with the kernel's sockets: -4.680 % up, -3.190 % down." "round 0: 0.1 s, 2 of 2 sites" \
     "Norm of the outer momentum" "Agreement:" "Gain:" "Residual ratio:" "site a 1 100.0 % 5,120 50.0 % all of its data counted" \

@@ -239,12 +239,18 @@ function sitesTable(s) {
   table('sites', columns.filter((c, i) => used[i]), rows.map((r) => r.filter((c, i) => used[i])), s.sites.map((x, i) => i));
 }
 const seriesOf = (s, key) => s.sites.map((x, i) => ({name: called(x), c: color(i), points: x[key] || []}));
+// Sites with the same points are one line that names them all: it would hide the others.
+const together = (series) => series.reduce((list, s) => {
+  const same = s.points.length && list.find((x) => JSON.stringify(x.points) === JSON.stringify(s.points));
+  if (same) same.name += ` and ${s.name}`; else list.push({...s});
+  return list;
+}, []);
 function losses(s) {
   say('note-loss', s.report ? 'Training loss of each site on its own text, smoothed; the faint line is every step. Eval loss: the same text for all, seen by none; after a round all sites hold the same parameters, and their points coincide. Nats per target.'
     : s.private ? 'This run has privacy: no loss of a single site is shown, only what is evaluated on held-out text.'
     : 'Training loss of each site at its steps; eval loss of the outer parameters on held-out text. Nats per target.');
   lines('loss', 'Training loss by site', 'step', seriesOf(s, 'losses'), 4, {smooth: s.report, drop: s.report});
-  lines('eval', 'Eval loss', 'step', seriesOf(s, 'eval_losses'), 4, {dots: s.report});
+  lines('eval', 'Eval loss', 'step', together(seriesOf(s, 'eval_losses')), 4, {dots: s.report});
   section('s-loss', $('loss').firstChild || $('eval').firstChild || s.private);
 }
 function training(s) {
