@@ -28,74 +28,6 @@ enum {
     LAST_REPORT_MS = 3600000
 };
 
-/* What a codec that the schedule uses makes of a fragment, at most: in the clear, and masked. */
-static void largest_payloads(const struct outer_state_options *o, size_t *clear, size_t *masked)
-{
-    *clear = *masked = 0;
-    for (unsigned f = 0; f < o->fragments->count; f++)
-        for (unsigned k = 0; k < CODEC_COUNT; k++) {
-            const struct codec *c = codec_get((enum codec_kind)k);
-            size_t elements = o->fragments->f[f].elements, words, bytes;
-            if (!schedule_uses(&o->schedule, c->kind))
-                continue;
-            bytes = c->payload_max(c, elements);
-            words = o->schedule.masked_sites
-                        ? codec_words_bytes(c, elements, o->schedule.masked_sites)
-                        : 0;
-            *clear = bytes > *clear ? bytes : *clear;
-            *masked = words > *masked ? words : *masked;
-        }
-}
-
-/* Aggregate of all sites, or a snapshot: all that replicas share. */
-static size_t largest_download(const struct outer_state_options *o, unsigned site_count)
-{
-    size_t elements = fragment_largest(o->fragments);
-    size_t most = elements * outer_opt_bytes(&o->outer) + elements / DEV_BLOCK;
-    for (unsigned k = 0; k < CODEC_COUNT; k++) {
-        const struct codec *c = codec_get((enum codec_kind)k);
-        bool used = schedule_uses(&o->schedule, c->kind);
-        unsigned payloads = schedule_payloads_max(&o->schedule, c->kind, site_count);
-        size_t bytes = c->aggregate_max(c, elements, payloads);
-        most = used && bytes > most ? bytes : most;
-    }
-    return most;
-}
-
-struct outer_memory site_memory(const struct outer_state_options *o, unsigned site_count,
-                                int64_t max_local_steps_offline, bool here)
-{
-    size_t elements = fragment_largest(o->fragments), values = elements * sizeof(float);
-    size_t threads = site_slot_count(&o->schedule, max_local_steps_offline);
-    size_t locals = (threads ? threads : 1) * values, metrics = 0;
-    size_t clear, masked;
-    largest_payloads(o, &clear, &masked);
-    size_t slot = values + (o->discards ? elements * sizeof(double) : 0) + clear + masked +
-                  largest_download(o, site_count);
-    for (unsigned f = 0; f < o->fragments->count; f++)
-        metrics += sizeof(struct outer_metrics_state) + metrics_bytes(o->fragments->f[f].elements);
-    return (struct outer_memory){.device = here ? 0 : locals,
-                                 .host = metrics + slot +
-                                         threads * (slot + (o->schedule.eager ? values : 0)) +
-                                         (here ? locals : 0)};
-}
-
-enum err site_slot_make(struct site_slot *l, struct site *s, struct arena *perm)
-{
-    const struct outer_state_options *o = &s->replica->o;
-    size_t elements = fragment_largest(o->fragments);
-    *l = (struct site_slot){.site = s};
-    size_t masked; /* as large as it is needed: site_masks_room */
-    largest_payloads(o, &l->payload_room, &masked);
-    TRY_ALLOC(l->payload = arena_alloc(perm, l->payload_room));
-    TRY_ALLOC(l->residual = arena_array(perm, elements, sizeof *l->residual));
-    l->download_bytes = largest_download(o, s->o->site_count);
-    TRY_ALLOC(l->download = arena_alloc(perm, l->download_bytes));
-    if (o->discards)
-        TRY_ALLOC(l->discarded = arena_array(perm, elements, sizeof *l->discarded));
-    return ERR_OK;
-}
-
 enum err site_open(struct site **out, struct env *w, struct link *l, struct outer_state *m,
                    const struct site_options *o, struct arena *perm)
 {
@@ -304,30 +236,6 @@ static enum err manifest_next(struct site_slot *l, unsigned fragment, const stru
 
 /* ---- fetching ---- */
 
-enum err site_memory_grow(struct arena *own, struct arena fresh, uint8_t **bytes, size_t *room,
-                          size_t size, const char *what)
-{
-    if (size <= *room)
-        return ERR_OK;
-    arena_free(own);
-    *own = fresh;
-    *bytes = arena_alloc(own, size);
-    *room = *bytes ? size : 0;
-    return *bytes ? ERR_OK : err_set(ERR_MEMORY, "no memory for %s of %zu bytes", what, size);
-}
-
-enum err site_download_grow(struct site_slot *l, size_t size)
-{
-    return site_memory_grow(&l->larger, dev_arena(l->site->replica->dev), &l->download,
-                            &l->download_bytes, size, "an aggregate");
-}
-
-enum err site_payload_grow(struct site_slot *l, size_t size)
-{
-    return site_memory_grow(&l->payloads, dev_arena(l->site->replica->dev), &l->payload,
-                            &l->payload_room, size, "a payload");
-}
-
 /* Until complete; ROUND_GONE is left to the caller. */
 static enum err fetch_bytes(struct site_slot *l, enum wire_what what, unsigned fragment,
                             uint64_t round, size_t size, bool *gone)
@@ -345,7 +253,7 @@ static enum err fetch_bytes(struct site_slot *l, enum wire_what what, unsigned f
                                .offset = a.offset};
         bool again;
         site_unlock(s);
-        enum err e = s->own.link->ops->fetch(s->own.link, &m, l->download, size, &a);
+        enum err e = s->own.link->ops->fetch(s->own.link, &m, l->download.bytes, size, &a);
         site_lock(s);
         TRY(site_called(l, e, &again));
         *gone = !again && a.outcome == ROUND_GONE;
@@ -444,7 +352,7 @@ static enum err snapshot_fetch(struct site_slot *l, unsigned fragment, uint64_t 
     struct outer_state_fragment *next = &s->replica->next;
     if (own)
         own_copy(s, fragment, next->residual, next->discarded, l->residual, l->discarded);
-    enum err e = outer_state_snapshot_adopt(s->replica, &a.manifest, l->download, size, own);
+    enum err e = outer_state_snapshot_adopt(s->replica, &a.manifest, l->download.bytes, size, own);
     if (e == ERR_PROTO) /* never loaded; asked for again */
         return ERR_OK;
     *done = e == ERR_OK;
@@ -508,12 +416,12 @@ static enum err state_resync(struct site_slot *l, unsigned fragment, uint64_t ro
 static enum err outer_step(struct site_slot *l, const struct manifest *m)
 {
     struct outer_state *replica = l->site->replica;
-    enum err e = outer_state_replay(replica, m, l->download, m->aggregate_bytes);
+    enum err e = outer_state_replay(replica, m, l->download.bytes, m->aggregate_bytes);
     if (e != ERR_DISAGREE || manifest_aborted(m))
         return e;
     log_event(LOG_WARN, "state_differs", "fragment=%u round=%" PRIu64, m->fragment, m->round);
     TRY(outer_state_load_fragment(replica, m->fragment));
-    return outer_state_replay(replica, m, l->download, m->aggregate_bytes);
+    return outer_state_replay(replica, m, l->download.bytes, m->aggregate_bytes);
 }
 
 /* After the step, while replica->mean is this round's and the state is the one before. */
@@ -588,7 +496,8 @@ static enum err commit_round(struct site_slot *l, unsigned fragment, struct mani
     if (e == ERR_DISAGREE)
         TRY(state_resync(l, fragment, m->round + 1, &s->replica->next));
     else
-        TRY(outer_state_commit(s->replica, fragment, m, manifest_empty(m) ? NULL : l->download,
+        TRY(outer_state_commit(s->replica, fragment, m,
+                               manifest_empty(m) ? NULL : l->download.bytes,
                                m->aggregate_bytes)); /* S9, commit point */
     TRY(organs_adopted(l, &(struct organ_adopted){.manifest = m, .sent = sent}));
     TRY(site_masks_adopted(s, m));

@@ -81,7 +81,7 @@ static uint64_t backoff_ms(struct site_slot *l)
     most = most < BACKOFF_FIRST_MS  ? BACKOFF_FIRST_MS
            : most > BACKOFF_LAST_MS ? BACKOFF_LAST_MS
                                     : most;
-    unsigned doublings = l->failures < 16 ? l->failures : 16;
+    unsigned doublings = l->outage.failures < 16 ? l->outage.failures : 16;
     uint64_t ms = (uint64_t)BACKOFF_FIRST_MS << doublings;
     ms = ms < most ? ms : most;
     return ms / 2 + rng_below(s->o->seed, RNG_JITTER, s->call.jitter++, ms / 2 + 1);
@@ -92,13 +92,19 @@ static enum err back_off(struct site_slot *l, const char *why, const char *reaso
 {
     struct site *s = l->site;
     uint64_t now = s->env->ops->now_ms(s->env), ms = backoff_ms(l);
-    if (!l->failures++) {
-        l->down_since_ms = now;
-        snprintf(l->cause, sizeof l->cause, "%s%s%s", why, *reason ? ": " : "", reason);
+    if (!l->outage.failures++) {
+        l->outage.since_ms = now;
+        snprintf(l->outage.cause, sizeof l->outage.cause, "%s%s%s", why, *reason ? ": " : "",
+                 reason);
     }
     site_notice(l, "%s for %" PRIu64 " s, retrying in %.1f s%s%s", why,
-                (now - l->down_since_ms) / 1000, (double)ms / 1000, *reason ? ": " : "", reason);
+                (now - l->outage.since_ms) / 1000, (double)ms / 1000, *reason ? ": " : "", reason);
     return site_sleep(l, ms);
+}
+
+void site_outage_clear(struct site_slot *l)
+{
+    l->outage.failures = 0;
 }
 
 enum err site_called(struct site_slot *l, enum err e, bool *again)
@@ -109,14 +115,14 @@ enum err site_called(struct site_slot *l, enum err e, bool *again)
         return err_set(ERR_STOPPED, "stopped while talking to the aggregator");
     if (e == ERR_LINK)
         return back_off(l, "aggregator unreachable", err_message());
-    if (e == ERR_OK && l->failures) {
-        char quoted[2 * sizeof l->cause];
+    if (e == ERR_OK && l->outage.failures) {
+        char quoted[2 * sizeof l->outage.cause];
         log_event(LOG_INFO, "reconnect", "peer=aggregator%u after_s=%.1f cause=%s", l->peer,
-                  (double)(s->env->ops->now_ms(s->env) - l->down_since_ms) / 1e3,
-                  log_quote(quoted, sizeof quoted, l->cause));
+                  (double)(s->env->ops->now_ms(s->env) - l->outage.since_ms) / 1e3,
+                  log_quote(quoted, sizeof quoted, l->outage.cause));
         site_notice(l, "aggregator reached again");
     }
-    l->failures = 0;
+    site_outage_clear(l);
     return e;
 }
 

@@ -33,9 +33,15 @@ static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
     snprintf(out, PATH_BYTES, "eager/%u/%" PRIu64, fragment, round);
 }
 
+enum err site_eager_open(struct site_slot *l, size_t elements, struct arena *perm)
+{
+    TRY_ALLOC(l->eager.start = arena_array(perm, elements, sizeof *l->eager.start));
+    return ERR_OK;
+}
+
 static bool eager_due(const struct site_slot *l, const struct site_submission *w)
 {
-    return l->start && schedule_eager(&l->site->replica->schedule, w->fragment, w->round);
+    return l->eager.start && schedule_eager(&l->site->replica->schedule, w->fragment, w->round);
 }
 
 /* ---- the file ---- */
@@ -52,7 +58,8 @@ static enum err start_write(struct site_slot *l, unsigned fragment, uint64_t rou
     char path[PATH_BYTES];
     struct eager_key key = {fragment, round};
     struct record_form form = {"eager", start_fields, &key};
-    struct file_part values = {l->start, elements_of(l->site, fragment) * sizeof *l->start};
+    struct file_part values = {l->eager.start,
+                               elements_of(l->site, fragment) * sizeof *l->eager.start};
     struct record_section section = {.parts = &values, .part_count = 1};
     path_of(path, fragment, round);
     return store_write(l->site->env, path, &form, &section, 1);
@@ -87,7 +94,7 @@ enum err site_eager_drop(struct site_slot *l, unsigned fragment, uint64_t round)
 {
     char path[PATH_BYTES];
     path_of(path, fragment, round);
-    return l->start ? l->site->env->ops->forget(l->site->env, path) : ERR_OK;
+    return l->eager.start ? l->site->env->ops->forget(l->site->env, path) : ERR_OK;
 }
 
 enum err site_moved(struct site *s, unsigned fragment)
@@ -115,7 +122,7 @@ static enum err own_decoded(struct site_slot *l, float *own, unsigned fragment, 
     if (!*known)
         return e == ERR_CORRUPT ? ERR_OK : e;
     return outer_state_decode(m, fragment, l->box.made.codec, own,
-                              &(struct codec_payload){l->payload, l->box.made.payload_bytes},
+                              &(struct codec_payload){l->payload.bytes, l->box.made.payload_bytes},
                               m->next.codes);
 }
 
@@ -126,16 +133,16 @@ static enum err others_of(struct site_slot *l, const struct site_submission *w, 
     struct outer_state *m = l->site->replica;
     size_t n = elements_of(l->site, w->fragment);
     float *own = staging_at(&m->staging, STAGING_THETA, m->next.theta); /* free until the step */
-    float *sum = staging_at(&m->staging, STAGING_BESIDE, l->start);
+    float *sum = staging_at(&m->staging, STAGING_BESIDE, l->eager.start);
     bool known = false;
     if (mine > 0)
         TRY(own_decoded(l, own, w->fragment, w->round - 1, &known));
-    l->others = all - mine;
+    l->eager.others = all - mine;
     m->dev->ops->zero(m->dev, sum, n * sizeof *sum);
-    m->dev->ops->axpy(m->dev, sum, m->mean, known ? all : l->others, n);
+    m->dev->ops->axpy(m->dev, sum, m->mean, known ? all : l->eager.others, n);
     if (known)
         m->dev->ops->axpy(m->dev, sum, own, -1, n);
-    staging_out(&m->staging, l->start, sum, n);
+    staging_out(&m->staging, l->eager.start, sum, n);
     return dev_sync(m->dev);
 }
 
@@ -147,8 +154,8 @@ enum err site_eager_others(struct site_slot *l, const struct site_submission *w)
         return ERR_OK;
     unsigned sites;
     TRY(site_members_count(l, w->fragment, &sites));
-    memset(l->start, 0, elements_of(s, w->fragment) * sizeof *l->start);
-    l->others = (float)(sites - 1) * w->weight; /* not heard: as many as there are */
+    memset(l->eager.start, 0, elements_of(s, w->fragment) * sizeof *l->eager.start);
+    l->eager.others = (float)(sites - 1) * w->weight; /* not heard: as many as there are */
     if (w->round == 0)
         return ERR_OK;
     enum err e = outer_state_mean(s->replica, w->fragment, w->round - 1, &last);
@@ -170,15 +177,16 @@ enum err site_eager_make(struct site_slot *l, const struct site_submission *w)
     struct outer_state *m = l->site->replica;
     const struct outer_state_fragment *state = &m->state[w->fragment];
     size_t n = elements_of(l->site, w->fragment);
-    float all = l->others + w->weight;
+    float all = l->eager.others + w->weight;
     if (!eager_due(l, w))
         return ERR_OK;
     TRY(outer_state_decode(m, w->fragment, l->box.made.codec, m->mean,
-                           &(struct codec_payload){l->payload, l->box.made.payload_bytes},
+                           &(struct codec_payload){l->payload.bytes, l->box.made.payload_bytes},
                            state->codes));
-    m->dev->ops->axpy(m->dev, m->mean, staging_in(&m->staging, STAGING_BESIDE, l->start, n), 1, n);
+    m->dev->ops->axpy(m->dev, m->mean, staging_in(&m->staging, STAGING_BESIDE, l->eager.start, n),
+                      1, n);
     m->dev->ops->div_scalar(m->dev, m->mean, all, n);
-    TRY(outer_state_ahead(m, w->fragment, l->start));
+    TRY(outer_state_ahead(m, w->fragment, l->eager.start));
     return start_write(l, w->fragment, w->round);
 }
 
@@ -188,6 +196,6 @@ enum err site_eager_begin(struct site_slot *l, const struct site_submission *w)
     bool found;
     if (w->resend || !eager_due(l, w))
         return ERR_OK;
-    TRY(site_eager_load(l, w->fragment, w->round, l->start, &found));
-    return found ? ERR_OK : site_theta_to(s, w->fragment, w->round, l->start);
+    TRY(site_eager_load(l, w->fragment, w->round, l->eager.start, &found));
+    return found ? ERR_OK : site_theta_to(s, w->fragment, w->round, l->eager.start);
 }

@@ -225,7 +225,7 @@ enum err site_acquire(struct site *s, unsigned fragment, float **local)
     while (!(l = slot_free(s)))
         slots_wait(s); /* one slot for each round in flight: this one only has to report yet */
     slot_enter(l, SLOT_ACQUIRED);
-    l->failures = 0;
+    site_outage_clear(l);
     l->flight.submission = (struct site_submission){.fragment = fragment};
     *local = l->local;
     post_unlock(s);
@@ -278,13 +278,13 @@ enum err site_eager(struct site *s, unsigned fragment, const float **start)
 {
     post_lock(s);
     const struct site_slot *l = slot_of(s, fragment);
-    ASSERT(l && l->start);
+    ASSERT(l && l->eager.start);
     while (l->flight.state == SLOT_SUBMITTED)
         slots_wait(s);
     /* Failed after it was stored: the start is good, the failure is heard at the next step. */
     enum err e =
         l->flight.state == SLOT_FAILED ? err_set(l->flight.e, "%s", l->flight.why) : ERR_OK;
-    *start = l->start;
+    *start = l->eager.start;
     post_unlock(s);
     return e;
 }
@@ -293,7 +293,7 @@ static bool in_flight_unreachable(struct site *s, unsigned fragment)
 {
     post_lock(s);
     const struct site_slot *l = slot_of(s, fragment);
-    bool yes = l && slot_running(l) && l->failures;
+    bool yes = l && slot_running(l) && l->outage.failures;
     post_unlock(s);
     return yes;
 }
@@ -403,7 +403,7 @@ enum err site_slots_open(struct site *s, struct arena *perm)
         TRY(site_slot_make(l, s, perm));
         TRY(local_alloc(l, elements, perm));
         if (o->schedule.eager)
-            TRY_ALLOC(l->start = arena_array(perm, elements, sizeof *l->start));
+            TRY(site_eager_open(l, elements, perm));
         TRY(s->env->ops->thread_start(s->env, &l->thread, slot_thread, l));
     }
     return ERR_OK;
@@ -435,21 +435,14 @@ void site_slots_end(struct site *s)
             s->env->ops->thread_join(s->env, s->inflight.slot[i].thread);
 }
 
-static void slot_arenas_free(struct site_slot *l)
-{
-    arena_free(&l->larger);
-    arena_free(&l->payloads);
-    arena_free(&l->masks);
-}
-
 /* The one that could not be opened comes after the last. */
 void site_slots_free(struct site *s)
 {
     struct dev *d = s->replica->dev;
-    slot_arenas_free(s->own.main);
+    site_slot_memory_free(s->own.main);
     for (unsigned i = 0;
          s->inflight.slot && s->inflight.slot != s->own.main && i < s->inflight.slots; i++)
-        slot_arenas_free(&s->inflight.slot[i]);
+        site_slot_memory_free(&s->inflight.slot[i]);
     unsigned made = site_slot_count(&s->replica->o.schedule, s->o->max_local_steps_offline);
     for (unsigned i = 0; i < (made ? made : 1) && s->inflight.slot && !d->host_memory; i++) {
         dev_free(d, s->inflight.slot[i].local);

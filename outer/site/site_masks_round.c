@@ -192,8 +192,7 @@ enum err site_masks_announced(struct site_slot *l, unsigned fragment, uint64_t r
 
 enum err site_masks_room(struct site_slot *l, size_t size)
 {
-    return site_memory_grow(&l->masks, arena_make(0), &l->masked, &l->masked_room, size,
-                            "a masked contribution");
+    return site_buffer_grow(&l->masked, arena_make(0), size, "a masked contribution");
 }
 
 static enum err masks_apply(struct site *s, const struct site_announced_round *r,
@@ -232,11 +231,11 @@ enum err site_masks_apply(struct site_slot *l, const struct site_announced_round
         return site_masks_err("the sites of the round", a);
     TRY(masked_layout(&layout, c, s->replica->fragments->f[f].elements, set_count(&r->of.u)));
     TRY(site_masks_room(l, layout.size_bytes));
-    masked_pack(l->masked, &layout, c, l->payload, s->replica->dev->threads);
+    masked_pack(l->masked.bytes, &layout, c, l->payload.bytes, s->replica->dev->threads);
     s->env->ops->random(s->env, &l->box.b, sizeof l->box.b);
     if (MUTANT(MASK_OWN_KEPT))
         memset(&l->box.b, 1, sizeof l->box.b);
-    TRY(masks_apply(s, r, &l->box.b, l->masked, &layout));
+    TRY(masks_apply(s, r, &l->box.b, l->masked.bytes, &layout));
     l->box.masked_bytes = layout.size_bytes;
     l->box.announced = *r;
     return ERR_OK;

@@ -30,7 +30,7 @@ static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
 static const uint8_t *box_sent(const struct site_slot *l, size_t *size)
 {
     *size = l->box.masked_bytes ? l->box.masked_bytes : l->box.made.payload_bytes;
-    return l->box.masked_bytes ? l->masked : l->payload;
+    return l->box.masked_bytes ? l->masked.bytes : l->payload.bytes;
 }
 
 /* residual' and discarded residual after the payload. */
@@ -67,7 +67,7 @@ enum { BOX_SECTIONS = 2, BOX_MASKED_SECTIONS = 2, CHARGED_BYTES = 8 };
 
 static void masked_parts(struct site_slot *l, struct file_part out[3])
 {
-    out[0] = (struct file_part){l->masked, l->box.masked_bytes};
+    out[0] = (struct file_part){l->masked.bytes, l->box.masked_bytes};
     out[1] = (struct file_part){&l->box.announced, sizeof l->box.announced};
     out[2] = (struct file_part){&l->box.b, sizeof l->box.b};
 }
@@ -79,7 +79,7 @@ static enum err box_write(struct site_slot *l)
     uint8_t charged[CHARGED_BYTES];
     struct bytes_writer w = bytes_writer(charged, sizeof charged);
     struct record_form form = {"outbox", box_fields, &l->box};
-    struct file_part payload = {l->payload, l->box.made.payload_bytes}, own[2],
+    struct file_part payload = {l->payload.bytes, l->box.made.payload_bytes}, own[2],
                      steps = {charged, sizeof charged}, masked[3];
     struct record_section sections[BOX_SECTIONS + 1 + BOX_MASKED_SECTIONS] = {
         {.parts = &payload, .part_count = 1},
@@ -138,7 +138,7 @@ static bool box_take(struct site_slot *l, const struct site_box *b, const struct
 {
     size_t elements = fragment_of(l->site, fragment)->elements;
     const struct codec *c = codec_get(b->made.codec);
-    struct file_part payload = {l->payload, b->made.payload_bytes}, own[2];
+    struct file_part payload = {l->payload.bytes, b->made.payload_bytes}, own[2];
     uint64_t charged;
     if (b->fragment != fragment || b->round != round || !c ||
         b->made.payload_bytes > c->payload_max(c, elements) || !record_take(r, 0, &payload, 1) ||
@@ -192,7 +192,7 @@ enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round
     TRY(e);
     if (MUTANT(MASK_ANEW) && l->box.valid && l->box.masked_bytes) {
         TRY(site_masks_apply(l, &l->box.announced, codec_get(l->box.made.codec)));
-        l->box.made.payload = digest_of(l->masked, l->box.masked_bytes);
+        l->box.made.payload = digest_of(l->masked.bytes, l->box.masked_bytes);
     }
     l->box.valid = l->box.valid && box_stands(l);
     l->box.received = s->there.round[fragment] == round &&
@@ -212,7 +212,7 @@ enum err site_outbox_repair(struct site_slot *l)
     size_t elements = fragment_of(s, l->box.fragment)->elements;
     struct record_section kept = {.parts = own, .part_count = own_parts(l, elements, own)};
     struct digest_stream d;
-    struct digest clear = digest_of(l->payload, l->box.made.payload_bytes), sent, held;
+    struct digest clear = digest_of(l->payload.bytes, l->box.made.payload_bytes), sent, held;
     size_t size;
     const uint8_t *bytes = box_sent(l, &size);
     size_t count = BOX_SECTIONS, at;
@@ -245,7 +245,7 @@ static enum err base_of(struct site_slot *l, const struct site_submission *w, co
 {
     struct site *s = l->site;
     const struct outer_state_fragment *state = &s->replica->state[w->fragment];
-    float *kept = (float *)(void *)l->download; /* as large as a snapshot: theta is in one */
+    float *kept = (float *)(void *)l->download.bytes; /* as large as a snapshot: theta is in one */
     bool ahead = false;
     *theta = state->theta;
     if (w->from_start)
@@ -331,7 +331,7 @@ static void residual_hold(struct site_slot *l, unsigned fragment)
 static enum err spike_check(const struct site_slot *l, const float *z, const struct fragment *f)
 {
     struct outer_state *m = l->site->replica;
-    uint8_t *codes = l->download; /* free until something is fetched */
+    uint8_t *codes = l->download.bytes; /* free until something is fetched */
     float value = 0;
     TRY(codec_codes(m->work, codes, z, f->elements));
     size_t n = f->elements, i = codec_spike(m->work, codes, z, n, &value);
@@ -353,7 +353,7 @@ static enum err identity_check(struct site_slot *l, const struct codec *c, unsig
     struct codec_call call = outer_state_call(m, fragment, m->state[fragment].codes);
     float *sent = staging_at(&m->staging, STAGING_BESIDE, m->mean);
     bool whole;
-    TRY(c->decode(c, &call, sent, l->payload, payload_bytes));
+    TRY(c->decode(c, &call, sent, l->payload.bytes, payload_bytes));
     TRY(codec_adds_up(c, &call, &whole, sent, made->residual, made->z));
     ASSERT(whole);
     return ERR_OK;
@@ -400,8 +400,8 @@ static enum err contribution_form(struct site_slot *l, const struct formation *f
     struct codec_call call = outer_state_call(s->replica, fragment, state->codes);
     call.carries = true;
     TRY(site_payload_grow(l, c->payload_max(c, n)));
-    enum err e = c->encode(c, &call, l->payload, &bytes, f.residual, f.z); /* S2 */
-    ASSERT(e != ERR_OK || bytes <= l->payload_room);
+    enum err e = c->encode(c, &call, l->payload.bytes, &bytes, f.residual, f.z); /* S2 */
+    ASSERT(e != ERR_OK || bytes <= l->payload.room);
     if (e == ERR_OK)
         e = spike_check(l, f.z, fragment_of(s, fragment));
     if (e != ERR_OK)
@@ -456,7 +456,7 @@ enum err site_outbox_make_again(struct site_slot *l, unsigned fragment)
     struct site *s = l->site;
     struct dev *d = s->replica->dev;
     uint64_t round = s->replica->state[fragment].round;
-    float *trained = (float *)(void *)l->download; /* as large as a snapshot */
+    float *trained = (float *)(void *)l->download.bytes; /* as large as a snapshot */
     struct site_submission w;
     bool found;
     TRY(site_withdrawn_load(s, fragment, round, trained, &w, &found));
@@ -480,7 +480,7 @@ enum err site_outbox_trained(struct site_slot *l, unsigned fragment, float *valu
     size_t n = fragment_of(l->site, fragment)->elements;
     ASSERT(l->box.valid && l->box.fragment == fragment && l->box.round == state->round);
     TRY(outer_state_decode(m, fragment, l->box.made.codec, m->mean,
-                           &(struct codec_payload){l->payload, l->box.made.payload_bytes},
+                           &(struct codec_payload){l->payload.bytes, l->box.made.payload_bytes},
                            state->codes));
     staging_out(&m->staging, values, m->mean, n);
     TRY(dev_sync(m->dev));
@@ -597,7 +597,7 @@ static enum err residual_give_back(struct site_slot *l, unsigned fragment)
     size_t n = fragment_of(l->site, fragment)->elements;
     float *residual = staging_at(&m->staging, STAGING_BESIDE, m->next.residual);
     TRY(outer_state_decode(m, fragment, l->box.made.codec, m->mean,
-                           &(struct codec_payload){l->payload, l->box.made.payload_bytes},
+                           &(struct codec_payload){l->payload.bytes, l->box.made.payload_bytes},
                            m->state[fragment].codes));
     m->dev->ops->copy(m->dev, residual, l->residual, n * sizeof *residual);
     m->dev->ops->axpy(m->dev, residual, m->mean, 1, n);
@@ -616,7 +616,7 @@ static enum err book_clipped(struct site_slot *l, const struct manifest *m, floa
     log_event(LOG_WARN, "clipped", "fragment=%u round=%" PRIu64 " factor=%g", m->fragment, m->round,
               (double)factor);
     TRY(outer_state_decode(r, m->fragment, l->box.made.codec, r->mean,
-                           &(struct codec_payload){l->payload, l->box.made.payload_bytes},
+                           &(struct codec_payload){l->payload.bytes, l->box.made.payload_bytes},
                            r->state[m->fragment].codes));
     staging_out(&r->staging, sent, r->mean, n);
     TRY(dev_sync(r->dev));

@@ -17,6 +17,7 @@
  *   site_members.c: members. Which sites rounds have.
  *   site_outbox.c: charged. The contribution, which is encoded once and sent until it is committed.
  *   site_scrub.c: none. Repairs damaged files.
+ *   site_slot.c: none. The memory of a slot.
  *   site_step_back.c: asked. A round given up.
  *   site_supply.c: supplying. The aggregator has lost its directory.
  *   exchange.c: none. The trainer's end.
@@ -67,7 +68,6 @@ enum site_slot_state {
     SLOT_REPORTING, /* complete, and the thread tells the aggregator so */
     SLOT_REAPED     /* the caller has taken the result, the thread still tells */
 };
-/* One exchange: a contribution, its buffers, its calls. */
 /* Guarded by inflight.post; site_inflight.c writes it. Between SUBMITTED and COMPLETE all else of
  * the slot is the thread's. */
 struct site_flight {
@@ -77,28 +77,35 @@ struct site_flight {
     enum err e;
     char why[SITE_TEXT_MAX];
 };
+struct site_buffer { /* site_slot.c writes it */
+    uint8_t *bytes;
+    size_t room;
+    struct arena larger; /* of `bytes`, once the room of the start was too small: an amendment of
+                            outer.codec, a larger roster, masks */
+};
+struct site_eager { /* site_eager.c writes it */
+    float *start; /* of the round being submitted, before that what the others sent; NULL where the
+                     configuration is not eager */
+    float others; /* weight of what the others sent */
+};
+struct site_outage {      /* of a slot's calls; site_call.c writes it */
+    atomic_uint failures; /* calls without an answer in a row */
+    uint64_t since_ms;
+    char cause[256]; /* of the first of these failures */
+};
+/* One exchange: a contribution, its buffers, its calls. */
 struct site_slot {
     struct site *site;
     unsigned peer;        /* which aggregator it talks to */
     uint64_t polled_term; /* of that aggregator, when it gave the manifest polled for last */
     struct site_box box;
-    uint8_t *payload; /* of the box, in the clear */
-    size_t payload_room;
-    struct arena payloads; /* of payload, once outer.codec was amended to a larger one */
-    uint8_t *masked;       /* of the box, with masks: the bytes to send */
-    size_t masked_room;
-    struct arena masks; /* of masked */
-    float *residual;    /* of the box: residual' */
-    double *discarded;  /* of the box; NULL without error-feedback decay */
-    uint8_t *download;  /* aggregate or snapshot; before that, the base of the delta */
-    size_t download_bytes;
-    struct arena larger;  /* of the download, once the roster has grown */
-    float *start;         /* eager start of the round being submitted, before that what the others
-                             sent; NULL where the configuration is not eager */
-    float others;         /* weight of what the others sent */
-    atomic_uint failures; /* calls without an answer in a row */
-    uint64_t down_since_ms;
-    char cause[256]; /* of the first of these failures */
+    struct site_buffer payload;  /* of the box, in the clear */
+    struct site_buffer masked;   /* of the box, with masks: the bytes to send */
+    struct site_buffer download; /* aggregate or snapshot; before that, the base of the delta */
+    float *residual;             /* of the box: residual' */
+    double *discarded;           /* of the box; NULL without error-feedback decay */
+    struct site_eager eager;
+    struct site_outage outage;
     struct site_times times;
     float *local; /* device: what the site trained, then the new theta; NULL: calls only */
     struct env_thread *thread; /* NULL: rounds run in line */
@@ -199,7 +206,6 @@ enum err site_round_run(struct site_slot *l, const struct site_submission *w) MU
 /* Theta of a recorded state, or of the newest where that one is not kept. */
 enum err site_theta_to(struct site *s, unsigned fragment, uint64_t round, float *local) MUST;
 enum err site_report_on(struct site_slot *l, const struct site_submission *w) MUST;
-enum err site_slot_make(struct site_slot *l, struct site *s, struct arena *perm) MUST; /* buffers */
 
 /* Rounds before `rounds` are final; those that are recorded here are taken note of. */
 void site_final(struct site *s, unsigned fragment, uint64_t rounds);
@@ -232,6 +238,7 @@ enum err site_react(struct site_slot *l, const struct wire_answer *a) MUST;
 /* e of a call: ERR_LINK waits with back-off and gives ERR_OK with *again set; ERR_OK clears the
  * back-off. */
 enum err site_called(struct site_slot *l, enum err e, bool *again) MUST;
+void site_outage_clear(struct site_slot *l);                /* a new round: no failures yet */
 enum err site_sleep(struct site_slot *l, uint64_t ms) MUST; /* ERR_STOPPED */
 /* A poll said that this is the aggregator's round of the fragment. */
 void site_polled(struct site *s, unsigned fragment, uint64_t round);
@@ -250,11 +257,13 @@ enum err site_manifest_ask(struct site_slot *l, unsigned fragment, uint64_t roun
 void site_notice(struct site_slot *l, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* site.c */
-/* Room for `size` bytes at *bytes, which has an arena of its own; `fresh`: an empty one. What the
- * old room held is lost. what: "a payload", for the error. */
-enum err site_memory_grow(struct arena *own, struct arena fresh, uint8_t **bytes, size_t *room,
-                          size_t size, const char *what) MUST;
+/* site_slot.c */
+enum err site_slot_make(struct site_slot *l, struct site *s, struct arena *perm) MUST; /* buffers */
+void site_slot_memory_free(struct site_slot *l); /* what they have grown by */
+/* Room for `size` bytes; the contents are lost. fresh: an empty arena for them. what: "a payload",
+ * for the error. */
+enum err site_buffer_grow(struct site_buffer *b, struct arena fresh, size_t size,
+                          const char *what) MUST;
 /* l->download holds `size` bytes. The roster may have grown since the start: the aggregate of a
  * gathered codec grows with it. */
 enum err site_download_grow(struct site_slot *l, size_t size) MUST;
@@ -280,12 +289,13 @@ enum err site_members_try(struct site_slot *l, unsigned fragment) MUST;
 enum err site_members_count(struct site_slot *l, unsigned fragment, unsigned *count) MUST;
 
 /* site_eager.c: eager starts, of slots with threads */
+enum err site_eager_open(struct site_slot *l, size_t elements, struct arena *perm) MUST;
 /* Before the round's contribution is made: the others' part of the last mean. The slot's box is
  * lost. */
 enum err site_eager_others(struct site_slot *l, const struct site_submission *w) MUST;
 /* With the contribution in the slot, before it is stored: the start, durable. */
 enum err site_eager_make(struct site_slot *l, const struct site_submission *w) MUST;
-/* l->start, as stored; the committed theta where the round has no start: it was skipped. */
+/* l->eager.start, as stored; the committed theta where the round has no start: it was skipped. */
 enum err site_eager_begin(struct site_slot *l, const struct site_submission *w) MUST;
 /* The start of a round into base. *found false: there is none. */
 enum err site_eager_load(struct site_slot *l, unsigned fragment, uint64_t round, float *base,

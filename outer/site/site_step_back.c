@@ -118,7 +118,7 @@ static enum err contribution_withdraw(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     uint64_t round = s->replica->state[fragment].round;
-    float *trained = (float *)(void *)l->download; /* as large as a snapshot */
+    float *trained = (float *)(void *)l->download.bytes; /* as large as a snapshot */
     char path[PATH_BYTES];
     TRY(site_outbox_load(l, fragment, round));
     if (!l->box.valid)

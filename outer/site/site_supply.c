@@ -96,9 +96,10 @@ static enum err fragment_send(struct site_slot *l, unsigned fragment)
         return ERR_OK;
     TRY(outer_state_manifest(s->replica, fragment, round - 1, &m));
     TRY(site_download_grow(l, n));
-    TRY(outer_state_snapshot_write(s->replica, fragment, l->download));
+    TRY(outer_state_snapshot_write(s->replica, fragment, l->download.bytes));
     TRY(manifest_send(l, &m));
-    TRY(part_send(l, &(struct site_part){WIRE_SUPPLY_STATE, fragment, round}, l->download, n));
+    TRY(part_send(l, &(struct site_part){WIRE_SUPPLY_STATE, fragment, round}, l->download.bytes,
+                  n));
     for (uint64_t t = round; kept && t-- > 0 && round - t <= s->replica->o.keep;)
         TRY(round_send(l, fragment, t, &kept));
     return ERR_OK;

@@ -305,12 +305,12 @@ static void site_contributes(void)
     atomic_store(&t.stop, 0);
     ASSERT(site_masks_announced(l, 0, 0, &r) == ERR_OK);
     uint8_t *payload = toy_payload(&t.replica, t.work, 0, 0, &n);
-    memcpy(l->payload, payload, n);
+    memcpy(l->payload.bytes, payload, n);
     free(payload);
     ASSERT(site_masks_apply(l, &r, c) == ERR_OK);
     l->box.valid = true;
     l->box.made.payload_bytes = l->box.masked_bytes;
-    l->box.made.payload = digest_of(l->masked, l->box.masked_bytes);
+    l->box.made.payload = digest_of(l->masked.bytes, l->box.masked_bytes);
     ASSERT(site_masks_sending(l, &may) == ERR_OK && may);
     t.b = l->box.b;
 }

@@ -13,7 +13,7 @@ static void archive_take(struct archive *archive, struct site_slot *l, const str
         return;
     }
     const struct archive_payload mine = {
-        .site = s->o->name, .data = l->payload, .size_bytes = l->box.made.payload_bytes};
+        .site = s->o->name, .data = l->payload.bytes, .size_bytes = l->box.made.payload_bytes};
     archive_round(archive, m, &mine, sent && own && own->included ? 1 : 0, NULL);
 }
 
