@@ -640,6 +640,20 @@ static enum err room_add(struct weights *w, struct room *r)
     return ERR_OK;
 }
 
+/* Room 0 is that of unit 0. The other units take turns in two rooms: one that has no unit yet, else
+ * one whose sum is under way, of two such the one that was sent first. */
+static struct room *grads_next(struct room rooms[ROOMS], size_t unit)
+{
+    struct room *a = &rooms[1], *b = &rooms[2];
+    if (unit == 0)
+        return &rooms[0];
+    if (a->unit == NO_UNIT || b->unit == NO_UNIT)
+        return a->unit == NO_UNIT ? a : b;
+    if (a->sent != b->sent)
+        return a->sent ? a : b;
+    return a->ticket < b->ticket ? a : b;
+}
+
 /* The room of a unit's gradients, zero when it is taken. */
 static struct room *grads_room(struct weights *w, size_t unit)
 {
@@ -647,14 +661,7 @@ static struct room *grads_room(struct weights *w, size_t unit)
     struct room *r = room_of(x->grads, unit);
     if (r && !r->sent)
         return r;
-    if (!r)
-        r = unit == 0                                 ? &x->grads[0]
-            : x->grads[1].unit == NO_UNIT             ? &x->grads[1]
-            : x->grads[2].unit == NO_UNIT             ? &x->grads[2]
-            : x->grads[1].sent && !x->grads[2].sent   ? &x->grads[1]
-            : x->grads[2].sent && !x->grads[1].sent   ? &x->grads[2]
-            : x->grads[1].ticket < x->grads[2].ticket ? &x->grads[1]
-                                                      : &x->grads[2];
+    r = r ? r : grads_next(x->grads, unit);
     ASSERT(r->unit == NO_UNIT || r->sent);
     fail(x, room_add(w, r));
     r->unit = (ptrdiff_t)unit;

@@ -54,14 +54,6 @@
       "a trained model as transformers reads it: GPT-2, Llama, BERT, ALBERT, ModernBERT")          \
     X(import, ANY, MODEL, "a model of transformers, of these families, as the start of a run")
 
-/* closing.c, for main.c and for a command that ends apart from the others of its job.
- * What was printed must have arrived: a full disk shows only here. */
-enum err cmd_flush(enum err e) MUST;
-/* The closing message of this process is left out: the lead rank of the job prints it. */
-void cmd_silence(void);
-/* The closing message now, and not again at the end of the program. */
-void cmd_close(const char *command, enum err e);
-
 #define X(name, needs, group, summary) enum err cmd_##name(int argc, char **argv) MUST;
 CMD_LIST(X)
 #undef X

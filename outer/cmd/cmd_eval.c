@@ -5,23 +5,19 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "inner/eval/choose.h"
-#include "inner/eval/evaluate.h"
 #include "outer/cmd/cmd.h"
 #include "kernels/base/clock.h"
-#include "outer/run/load.h"
-#include "outer/run/tasks.h"
+#include "outer/run/evaluation.h"
 #include "outer/record/json_write.h"
 #include "outer/view/progress.h"
 
-enum { BATCH_TOKENS = 4096 };
-
-struct result { /* of one set */
+struct eval { /* a command, and what its lines need */
     const struct load *l;
-    const char *name; /* of the set; "": it has none */
-    const struct evaluate_sums *sums;
-    const struct sidecar *text; /* has the names of the classes */
-    bool tokens, pairs, labels; /* what it has targets for */
+    struct evaluation_options wish;
+    const char *format;
+    bool json, terminal;
+    const struct evaluation_set *set; /* which is read */
+    double began, shown;              /* of its bar, seconds */
 };
 
 static bool is_bytes(const struct load *l)
@@ -30,7 +26,7 @@ static bool is_bytes(const struct load *l)
 }
 
 /* ---- text ---- */
-static void print_tokens(const struct result *r)
+static void print_tokens(const struct load *l, const struct evaluation_set *r)
 {
     double loss = evaluate_mean(r->sums, MODEL_LOSS_TOKEN);
     const char *of = r->sums->logits ? "masked token" : "token";
@@ -38,11 +34,11 @@ static void print_tokens(const struct result *r)
            r->sums->count[MODEL_LOSS_TOKEN], of, loss, of, exp(loss));
     if (r->sums->logits)
         printf("accuracy     %.2f %% of masked tokens\n", 100 * evaluate_token_accuracy(r->sums));
-    if (is_bytes(r->l))
+    if (is_bytes(l))
         printf("bits per byte %.4f\n", loss / log(2));
 }
 
-static void print_pairs(const struct result *r)
+static void print_pairs(const struct evaluation_set *r)
 {
     struct scores s = scores_of(&r->sums->tasks[0]);
     printf("pairs        %.0f\npair loss    %.6f nats per pair\npair accuracy %.2f %%\n",
@@ -50,16 +46,16 @@ static void print_pairs(const struct result *r)
 }
 
 /* Of a class: its name where the text knows it. */
-static const char *class_name(const struct result *r, const struct class_counts *c, size_t class,
-                              char number[24])
+static const char *class_name(const struct evaluation_set *r, const struct class_counts *c,
+                              size_t class, char number[24])
 {
-    if (r->text->classes_count == c->classes)
-        return r->text->classes[class].name;
+    if (r->text->sidecar.classes_count == c->classes)
+        return r->text->sidecar.classes[class].name;
     snprintf(number, 24, "%zu", class);
     return number;
 }
 
-static void print_task(const struct result *r, const struct class_counts *c)
+static void print_task(const struct evaluation_set *r, const struct class_counts *c)
 {
     struct scores s = scores_of(c);
     char number[24];
@@ -75,13 +71,13 @@ static void print_task(const struct result *r, const struct class_counts *c)
     }
 }
 
-static void print_text(const struct result *r)
+static void print_text(const struct load *l, const struct evaluation_set *r)
 {
     if (*r->name)
         printf("set          %s\n", r->name);
-    printf("model        %s\n", r->l->source);
+    printf("model        %s\n", l->source);
     if (r->tokens)
-        print_tokens(r);
+        print_tokens(l, r);
     if (r->pairs)
         print_pairs(r);
     if (r->labels)
@@ -92,7 +88,7 @@ static void print_text(const struct result *r)
 }
 
 /* ---- json ---- */
-static void labels_json(struct json_write *w, const struct result *r)
+static void labels_json(struct json_write *w, const struct evaluation_set *r)
 {
     for (size_t i = 0; i < r->sums->tasks_count; i++) {
         const struct class_counts *c = &r->sums->tasks[i];
@@ -112,20 +108,20 @@ static void labels_json(struct json_write *w, const struct result *r)
 
 /* A set is one line. Keys stay as they are: scripts read them. bits_per_byte: null where a token is
  * not a byte. */
-static void print_json(const struct result *r)
+static void print_json(const struct load *l, const struct evaluation_set *r)
 {
     struct json_write w = {.out = stdout, .digits = 9};
     double loss = evaluate_loss(r->sums);
     json_object(&w, NULL);
-    json_text(&w, "model", r->l->source);
+    json_text(&w, "model", l->source);
     if (*r->name)
         json_text(&w, "set", r->name);
-    json_int(&w, "step", r->l->step);
+    json_int(&w, "step", l->step);
     json_int(&w, "tokens",
              (int64_t)r->sums->count[r->tokens ? MODEL_LOSS_TOKEN : MODEL_LOSS_SEQUENCE]);
     json_real(&w, "loss", loss);
     json_real(&w, "perplexity", exp(loss));
-    json_real(&w, "bits_per_byte", is_bytes(r->l) ? loss / log(2) : NAN);
+    json_real(&w, "bits_per_byte", is_bytes(l) ? loss / log(2) : NAN);
     if (r->tokens && r->sums->logits) {
         json_real(&w, "masked_loss", evaluate_mean(r->sums, MODEL_LOSS_TOKEN));
         json_real(&w, "masked_accuracy", evaluate_token_accuracy(r->sums));
@@ -140,33 +136,35 @@ static void print_json(const struct result *r)
     putchar('\n');
 }
 
-/* ---- the sets ---- */
-struct wish {
-    int64_t tokens;
-    const char *format;
-    bool details;
-};
+static void print_set(void *self, const struct evaluation_set *set)
+{
+    const struct eval *e = self;
+    (e->json ? print_json : print_text)(e->l, set);
+}
 
-struct evaluation { /* of several sets */
-    struct load *l;
-    const struct wish *w;
-    struct batch b;
-    struct evaluate_sums sums;
-    struct loader_options o;
-    bool json;
-    uint64_t windows; /* of the set that is read */
-    double began, shown;
-    bool terminal;
-};
+/* ---- progress ---- */
+/* On standard error: the numbers themselves go to standard output. */
+static void print_begin(void *self, const struct evaluation_set *set)
+{
+    struct eval *e = self;
+    uint64_t S = set->text->options.sequence;
+    fprintf(stderr, "atoll eval: reads %llu of %llu held-out tokens%s%s%s\n",
+            (unsigned long long)(set->windows * S), (unsigned long long)(set->text->windows * S),
+            *set->name ? " of " : "", set->name,
+            set->windows < set->text->windows ? " (train.eval_tokens, or --tokens; --tokens 0: all)"
+                                              : "");
+    e->set = set;
+    e->terminal = isatty(2) == 1;
+    e->began = clock_mono_s();
+}
 
-/* How far it is, on standard error: the numbers themselves go to standard output. */
-static void bar_show(void *self, uint64_t done)
+static void print_bar(void *self, uint64_t done)
 {
     enum { WIDTH = 24 };
-    struct evaluation *e = self;
+    struct eval *e = self;
     char left[32] = "-";
-    double share = (double)done / (double)e->windows, now = clock_mono_s();
-    bool last = done == e->windows;
+    double share = (double)done / (double)e->set->windows, now = clock_mono_s();
+    bool last = done == e->set->windows;
     if (!e->terminal || (!last && now - e->shown < 0.2))
         return;
     e->shown = now;
@@ -177,55 +175,10 @@ static void bar_show(void *self, uint64_t done)
         fprintf(stderr, "\r%*s\r", WIDTH + 32, "");
 }
 
-static void reads_say(struct evaluation *e, const struct shard_group *g, const struct loader *text)
-{
-    uint64_t S = text->options.sequence;
-    fprintf(stderr, "atoll eval: reads %llu of %llu held-out tokens%s%s%s\n",
-            (unsigned long long)(e->windows * S), (unsigned long long)(text->windows * S),
-            *g->name ? " of " : "", g->name,
-            e->windows < text->windows ? " (train.eval_tokens, or --tokens; --tokens 0: all)" : "");
-    e->terminal = isatty(2) == 1;
-    e->began = clock_mono_s();
-}
-
-static enum err evaluate_set(struct evaluation *e, const struct shard_group *g)
-{
-    struct loader text;
-    bool labels = e->l->run.s.data_objective == DATA_OBJECTIVE_LABELS;
-    int64_t tokens = e->w->tokens < 0 ? e->l->run.s.train_eval_tokens : e->w->tokens;
-    TRY(loader_open(&text, &e->l->run.perm, &g->paths, &e->o));
-    uint64_t windows = tokens ? evaluate_count(&text, tokens) : text.windows;
-    e->windows = windows;
-    reads_say(e, g, &text);
-    enum err failed = evaluate_windows(e->l->model, &text, &e->b, 0, windows, &e->sums);
-    const struct result r = {.l = e->l,
-                             .name = g->name,
-                             .sums = &e->sums,
-                             .text = &text.sidecar,
-                             .tokens = text.token_targets,
-                             .pairs = text.sequence_targets && !labels,
-                             .labels = text.sequence_targets && labels};
-    if (!failed && e->json)
-        print_json(&r);
-    else if (!failed)
-        print_text(&r);
-    loader_close(&text);
-    return failed;
-}
-
-static enum err evaluate_sets(struct evaluation *e)
-{
-    struct shard_group *groups;
-    size_t count;
-    TRY(shard_groups(&e->l->run.s.data_eval, &e->l->run.perm, &groups, &count));
-    for (size_t i = 0; i < count; i++)
-        TRY(evaluate_set(e, &groups[i]));
-    return ERR_OK;
-}
-
 /* ---- tasks ---- */
-static void print_question(const struct choices *c, size_t i, const double *scores)
+static void print_question(void *self, const struct choices *c, size_t i, const double *scores)
 {
+    (void)self;
     const struct choices_question *q = &c->question[i];
     struct json_write w = {.out = stdout, .digits = 9};
     json_object(&w, NULL);
@@ -242,99 +195,56 @@ static void print_question(const struct choices *c, size_t i, const double *scor
     putchar('\n');
 }
 
-static enum err print_questions(struct choose *x, const struct choices *c)
+static void print_choices(void *self, const struct choices *c, const struct choose_counts *n)
 {
-    double scores[CHOICES_MAX];
-    bool ended;
-    for (size_t i = 0; i < c->count; i++) {
-        TRY(choose_scores(x, c, i, i + 1, scores, &ended));
-        print_question(c, i, scores);
-    }
-    return ERR_OK;
-}
-
-static enum err evaluate_task(struct evaluation *e, struct choose *x, const struct choices *c)
-{
-    struct choose_counts n;
-    TRY(choose_check(x, c));
-    if (e->w->details)
-        return print_questions(x, c);
-    TRY(choose_count(x, c, 0, c->count, &n));
-    double accuracy = n.right / n.questions, by_length = n.right_norm / n.questions;
+    const struct eval *e = self;
+    double accuracy = n->right / n->questions, by_length = n->right_norm / n->questions;
     if (e->json) {
         struct json_write w = {.out = stdout, .digits = 9};
         json_object(&w, NULL);
         json_text(&w, "model", e->l->source);
         json_int(&w, "step", e->l->step);
         json_text(&w, "task", c->name);
-        json_int(&w, "questions", (int64_t)n.questions);
+        json_int(&w, "questions", (int64_t)n->questions);
         json_real(&w, "accuracy", accuracy);
         json_real(&w, "accuracy_norm", by_length);
         json_real(&w, "chance", c->chance);
         json_end(&w);
         putchar('\n');
-        return ERR_OK;
+        return;
     }
     printf("task         %s\nmodel        %s\nquestions    %.0f\naccuracy     %.2f %%\n"
            "accuracy by length %.2f %%\nchance       %.2f %%\n",
-           c->name, e->l->source, n.questions, 100 * accuracy, 100 * by_length, 100 * c->chance);
-    return ERR_OK;
-}
-
-static enum err evaluate_tasks(struct evaluation *e)
-{
-    struct load *l = e->l;
-    struct tasks tasks;
-    struct choose x;
-    enum err failed = tasks_open(&tasks, &l->run.s, &l->run.o, &l->run.perm);
-    if (!failed && tasks.count)
-        failed = choose_open(&x, l->model, &l->run.s, &l->run.perm);
-    for (size_t i = 0; i < tasks.count && !failed; i++)
-        failed = evaluate_task(e, &x, &tasks.task[i]);
-    tasks_close(&tasks);
-    return failed;
+           c->name, e->l->source, n->questions, 100 * accuracy, 100 * by_length, 100 * c->chance);
 }
 
 static enum err evaluate(struct load *l, void *self)
 {
-    const struct wish *w = self;
-    size_t S = (size_t)l->run.s.train_seq_len, sequences = S < BATCH_TOKENS ? BATCH_TOKENS / S : 1;
-    struct evaluation e = {.l = l,
-                           .w = w,
-                           .o = {.seed = (uint64_t)l->run.s.run_seed,
-                                 .ranks = 1,
-                                 .sequence = S,
-                                 .batch_tokens = S,
-                                 .vocab = l->run.s.model_vocab_size,
-                                 .objective = objective_of(&l->run.s),
-                                 .settings = &l->run.s},
-                           .json = !strcmp(w->format, "json")};
-    if (!e.json && strcmp(w->format, "text"))
-        return err_set(ERR_CONFIG, "--format = \"%.40s\": allowed are text, json", w->format);
-    if (!l->run.s.data_eval.count && !l->run.o.eval_tasks.count)
-        return err_set(ERR_CONFIG,
-                       "data.eval and eval.tasks are empty: name held-out shards, or tasks");
-    TRY(objective_batch_open(e.o.objective, &e.b, &l->run.perm, sequences, S));
-    TRY(evaluate_open(&e.sums, &l->run.s, (struct evaluate_rank){0, 1}, &l->run.perm));
-    e.sums.told = bar_show;
-    e.sums.self = &e;
-    TRY(load_model(l, e.b.tokens_max));
-    if (l->run.s.data_eval.count && !w->details)
-        TRY(evaluate_sets(&e));
-    return evaluate_tasks(&e);
+    struct eval *e = self;
+    const struct evaluation_told told = {.self = e,
+                                         .begins = print_begin,
+                                         .progress = print_bar,
+                                         .set = print_set,
+                                         .task = print_choices,
+                                         .question = print_question};
+    e->l = l;
+    e->json = strcmp(e->format, "json") == 0;
+    if (!e->json && strcmp(e->format, "text") != 0)
+        return err_set(ERR_CONFIG, "--format = \"%.40s\": allowed are text, json", e->format);
+    return evaluation_run(l, &e->wish, &told);
 }
 
 enum err cmd_eval(int argc, char **argv)
 {
     struct load_options from = {0};
-    struct wish w = {.tokens = -1, .format = "text"};
+    struct eval e = {.wish.tokens = -1, .format = "text"};
     const struct args_option options[] = {
         LOAD_ROWS(&from),
-        {"tokens", ARGS_INT, &w.tokens, .value = "N", .max = 1e15,
+        {"tokens", ARGS_INT, &e.wish.tokens, .value = "N", .max = 1e15,
          .help = "Held-out tokens to read; 0: all. Without it: train.eval_tokens, as in the run."},
-        {"details", ARGS_FLAG, &w.details,
+        {"details", ARGS_FLAG, &e.wish.details,
          .help = "Of eval.tasks alone, a JSON line for each question: scores and picks."},
-        {"format", ARGS_TEXT, &w.format, .value = "text|json", .help = "json: one object."},
+        {"format", ARGS_TEXT, &e.format, .value = "text|json", .help = "json: one object."},
     };
     struct args args = {
         .command = "eval",
@@ -345,5 +255,5 @@ enum err cmd_eval(int argc, char **argv)
         .settings = run_nearest_setting,
         .options = options,
         .count = sizeof options / sizeof *options};
-    return load_run(&args, argc, argv, &from, evaluate, &w);
+    return load_run(&args, argc, argv, &from, evaluate, &e);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* atoll train: one site (or a site alone), one process of one or more ranks. Opens everything,
- * runs, closes everything; what happens between steps is in job_loop.c, what it looks like in
- * progress.c and record.c.
- */
+/* atoll train: one site (or a site alone), one process of one or more ranks. A job's course is in
+ * outer/run/job_run.c, what happens between its steps in job_loop.c. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,42 +17,16 @@
 #include "outer/run/notify.h"
 #include "outer/record/version.h"
 
-/* ---- configuration ---- */
-
-static enum err configure(struct job *j, const struct args *args)
-{
-    TRY(run_open(j->run,
-                 &(struct run_source){RUN_SITE, .config = j->out->config_path, .args = args}));
-    TRY(table_own(&j->run->s));
-    log_min(j->run->o.log_level);
-    j->outer = *j->run->o.site_aggregator != 0;
-    *j->s = run_site_settings(j->run);
-    return j->outer ? site_parts_name(j->run) : ERR_OK;
-}
-
-/* Outer states on disk, at most: those that a restart from the oldest kept checkpoint repeats. */
-static uint64_t states_kept(const struct job *j)
-{
-    int64_t span = j->s->train_checkpoint_every * (j->s->train_checkpoint_keep + 1);
-    return (uint64_t)(span / j->run->o.outer_sync_every) + 2;
-}
-
 static void print_predictions(const struct job *j)
 {
-    size_t elements[ROUND_FRAGMENTS_MAX], all = 0;
     char up[32], down[32], disk[32];
-    site_record_sizes(j->run, elements);
-    for (unsigned f = 0; f < j->run->sync.fragments.count; f++)
-        all += elements[f];
-    unsigned sites = (unsigned)j->run->o.outer_sites.count;
-    uint64_t rounds = exchange_rounds(&j->run->sync.schedule, j->s->train_steps);
-    progress_bytes(up, sizeof up, (double)schedule_upload_bytes(&j->run->sync.schedule, elements));
-    progress_bytes(down, sizeof down,
-                   (double)schedule_download_bytes(&j->run->sync.schedule, elements, sites));
-    progress_bytes(disk, sizeof disk, (double)(states_kept(j) * all * 12));
+    struct job_prediction p = job_predict(j);
+    progress_bytes(up, sizeof up, (double)p.up_bytes);
+    progress_bytes(down, sizeof down, (double)p.down_bytes);
+    progress_bytes(disk, sizeof disk, (double)p.disk_bytes);
     printf("\n# The link, of this site in the whole run: %llu exchanges, %s up, %s down (payload)\n"
            "# Disk, outer states kept for restarts: %s\n",
-           (unsigned long long)rounds, up, down, disk);
+           (unsigned long long)p.rounds, up, down, disk);
 }
 
 static void print_tuning(const struct job *j)
@@ -90,74 +62,6 @@ static enum err dry_run(struct job *j, bool all)
     return ERR_OK;
 }
 
-/* ---- run ---- */
-/* All ranks return these errors after the same step. */
-static bool ends_together(enum err e)
-{
-    return e == ERR_OK || e == ERR_STOPPED || e == ERR_DIVERGED || e == ERR_SHORT ||
-           e == ERR_BUDGET;
-}
-
-static enum err run(struct job *j)
-{
-    const struct train_hook hook = job_loop(j);
-    train_stop_by(&j->train, &j->stopping->stop);
-    train_fix_text(&j->train, j->outer && j->run->o.outer_mode == OUTER_MODE_STRICT);
-    enum err e = train_run(&j->train, &hook);
-    if (e == ERR_OK)
-        e = job_digest_inner(j);
-    if (!job_lead(j)) {
-        if (e != ERR_OK && ends_together(e))
-            cmd_silence();
-        return e;
-    }
-    bool ended = e == ERR_OK;
-    if (ended)
-        e = job_tell_final(j);
-    else
-        job_tell_stop(j, err_message());
-    if (e == ERR_STOPPED && j->coll->size > 1) { /* the launcher may kill within a second */
-        progress_close(&j->out->progress);
-        cmd_close("train", e);
-    }
-    bool spent = e == ERR_BUDGET && j->run->o.outer_mode == OUTER_MODE_QUORUM;
-    if (j->o->parts.site && (ended || spent || e == ERR_STOPPED)) {
-        char quoted[1024],
-            said[1024]; /* what ended the run is the message, not how the good-bye went */
-        snprintf(said, sizeof said, "%s", err_message());
-        enum err left = site_leave(j->o->parts.site, ended   ? "all steps done"
-                                                     : spent ? "its privacy budget is spent"
-                                                             : "stopped on request");
-        if (left != ERR_OK)
-            log_event(LOG_WARN, "leave", "reason=%s",
-                      log_quote(quoted, sizeof quoted, err_message()));
-        err_set(e, "%s", said);
-    }
-    return e;
-}
-
-/* An error that only this rank knows of would leave the others in a collective: the whole job ends.
- */
-static void end_job(struct job *j, enum err e)
-{
-    if (ends_together(e) || j->coll->size == 1)
-        return;
-    char quoted[1024];
-    log_event(LOG_ERROR, "ends", "error=%s reason=%s", err_name(e),
-              log_quote(quoted, sizeof quoted, err_message()));
-    coll_abort(j->coll, err_exit_code(e));
-}
-
-/* A dry run for a GPU where there is none, as on the machine that jobs are sent from: its tables
- * hold for bf16 there. */
-static enum err open_instead(struct job *j)
-{
-    bool f32 = j->s->device_dtype == DEVICE_DTYPE_F32;
-    const struct dev_options o = {.kind = "cpu", .model_type = f32 ? "f32" : "bf16", .threads = 1};
-    printf("# No GPU here, the tables below are for one all the same: %s\n", err_message());
-    return dev_open(&j->dev, &o);
-}
-
 struct train_wish {
     bool dry, all, keys;
     const char *form; /* of --help-keys */
@@ -165,39 +69,16 @@ struct train_wish {
 
 static enum err train(struct job *j, const struct args *args, const struct train_wish *w)
 {
-    bool dry = w->dry;
-    TRY(configure(j, args));
-    job_signals_open(j);
-    TRY(coll_open(&j->coll, config_choice_name(device_kind_choices, j->s->device_kind)));
-    /* One rank for each GPU of a host. */
-    snprintf(j->o->gpu, sizeof j->o->gpu, "cuda:%d", j->coll->local_rank);
-    bool cpu = j->s->device_kind == DEVICE_CPU;
-    const struct dev_options device = {
-        .kind = cpu ? "cpu" : j->o->gpu,
-        .model_type = config_choice_name(device_dtype_choices, j->s->device_dtype),
-        .threads = (int)j->s->device_threads,
-        .graphs = j->s->device_graphs == DEVICE_GRAPHS_ON,
-        .emulation = model_emulation(j->s),
-        .attention = config_choice_name(device_attention_choices, j->s->device_attention)};
-    enum err e = dev_open(&j->dev, &device);
-    if (e == ERR_UNSUPPORTED && dry && !cpu)
-        e = open_instead(j);
-    log_prefix("site=%s rank=%d ", *j->run->o.site_name ? j->run->o.site_name : "-", j->coll->rank);
-    if (e != ERR_OK)
-        end_job(j, e);
-    else if (dry)
-        e = job_lead(j) ? dry_run(j, w->all) : ERR_OK;
-    else {
-        atomic_store(&j->stopping->stoppable, true);
-        e = job_open(j);
-        if (e == ERR_OK)
-            e = run(j);
-        end_job(j, e);
-        job_close(j, e == ERR_OK);
-    }
-    dev_close(j->dev);
-    job_signals_close(j);
-    coll_close(j->coll);
+    TRY(job_configure(j, args));
+    char no_gpu[512];
+    enum err e = job_ranks_open(j, w->dry, no_gpu);
+    if (e == ERR_OK && *no_gpu)
+        printf("# No GPU here, the tables below are for one all the same: %s\n", no_gpu);
+    if (e == ERR_OK && !w->dry)
+        e = job_run(j);
+    else if (e == ERR_OK && job_lead(j))
+        e = dry_run(j, w->all);
+    job_ranks_close(j);
     return e;
 }
 

@@ -9,9 +9,10 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "kernels/base/args_forms.h"
 #include "kernels/base/nearest.h"
+#include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
+#include "outer/run/closing.h"
 #include "outer/run/crash.h"
 #include "outer/record/directory.h"
 #include "outer/record/events.h"
@@ -50,7 +51,7 @@ static const char program_summary[] =
     "atoll trains transformer language models in several datacenters at once, joined only by slow "
     "links.";
 
-static int help(void)
+static void help_text(void)
 {
     args_print(program_summary, 0, 0);
     puts("\nusage: atoll COMMAND [options]     atoll COMMAND --help says more\n");
@@ -65,30 +66,22 @@ static int help(void)
     puts("\n  --help, --version; help SECTION.KEY explains a key of the configuration,\n"
          "  help EVENT a line of the log (ev=EVENT), help ERROR an error\n\n"
          "First steps: deploy/run-demo.sh, or `atoll demo`; then README.md.");
-    return 0;
 }
 
-static int help_man(void)
+/* For a manual page or a shell. A shell is told only what this build has. */
+static void help_list(enum args_form form)
 {
-    struct args_page page = {.name = "", .summary = program_summary, .heading = "COMMANDS"};
-    args_man_begin(&page);
+    struct cmd_act rows[COMMAND_COUNT];
+    size_t count = 0;
     for (int i = 0; i < COMMAND_COUNT; i++)
-        args_man_row(&(struct args_row){commands[i].name, commands[i].summary});
-    args_man_end(&page);
-    return 0;
-}
-
-static int help_words(void)
-{
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        if (commands[i].run)
-            args_words_row(&(struct args_row){commands[i].name, commands[i].summary});
-    return 0;
+        if (form == ARGS_HELP_MAN || commands[i].run)
+            rows[count++] = (struct cmd_act){commands[i].name, commands[i].summary, NULL};
+    cmd_acts_help(&(struct cmd_acts){"", program_summary, NULL, rows, count}, form);
 }
 
 static int finish(const char *command, enum err e)
 {
-    cmd_close(command, e);
+    closing_message(command, e);
     return err_exit_code(e);
 }
 
@@ -100,7 +93,7 @@ static enum err run_command(int argc, char **argv)
         if (!commands[i].run)
             return err_set(ERR_UNSUPPORTED, "this build has no network: configure with -DNET=ON "
                                             "(needs libgrpc-dev, libprotobuf-c-dev)");
-        return cmd_flush(commands[i].run(argc, argv));
+        return closing_flush(commands[i].run(argc, argv));
     }
     const char *nearest = commands[0].name;
     for (int i = 1; i < COMMAND_COUNT; i++)
@@ -120,7 +113,7 @@ static enum err help_key(const char *key)
     if (e == ERR_OK)
         args_print(text, 0, 4);
     arena_free(&scratch);
-    return cmd_flush(e);
+    return closing_flush(e);
 }
 
 static enum err help_event(const char *name)
@@ -225,9 +218,11 @@ int main(int argc, char **argv)
     bool help_word = argc > 1 && strcmp(argv[1], "help") == 0;
     enum args_form form = ARGS_HELP_TEXT;
     if (argc < 2 || args_form_read(argv[1], &form) || (help_word && argc == 2)) {
-        static int (*const list[])(void) = {
-            [ARGS_HELP_TEXT] = help, [ARGS_HELP_MAN] = help_man, [ARGS_HELP_WORDS] = help_words};
-        return list[form]();
+        if (form == ARGS_HELP_TEXT)
+            help_text();
+        else
+            help_list(form);
+        return 0;
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("%s\nformats of directories: %s\n", version_line(), directory_formats());

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef JOB_H
 #define JOB_H
-/* The state of one `atoll train` process. cmd_train.c opens the run, the ranks and the device, and
+/* The state of one `atoll train` process. job_run.c opens the run, the ranks and the device, and
  * preflight.c as much of it as it checks. Only the lead rank writes what people read: on other
  * ranks record and progress stay closed and ignore rows. Which file writes which member of struct
  * job and of what it points to:
@@ -18,6 +18,7 @@
  *   job_open.c: train, parts, lock, env, record, ledger, progress, status_ready, stop
  *   job_page.c: record, events, page, bound
  *   job_privacy.c: train, privacy, record
+ *   job_run.c: run, s, outer, coll, dev, gpu, stoppable
  *   job_signals.c: hooks, progress, signals, stop
  *   job_trainer.c: exchange, trainer
  *   job_tell.c: told, record, events, ledger, progress, last_round, bound
@@ -149,6 +150,14 @@ struct job {
     struct job_stopping *stopping;
 };
 
+/* job_run.c */
+enum err job_configure(struct job *j, const struct args *args) MUST;
+/* Ranks and this rank's device. dry: where there is no GPU the CPU stands for it, and no_gpu says
+ * why; else it is "". An error ends the job on all ranks. */
+enum err job_ranks_open(struct job *j, bool dry, char no_gpu[512]) MUST;
+void job_ranks_close(struct job *j); /* takes what is half open, too */
+/* From opening the training to closing it. */
+enum err job_run(struct job *j) MUST;
 /* job_open.c. The run, the ranks and the device are open; close takes what is half open, too. */
 enum err job_open(struct job *j) MUST;
 void job_close(struct job *j, bool finished);
@@ -180,6 +189,10 @@ enum err job_amend_step(struct job *j, int64_t step) MUST;
  * settings that would. The training gets the GPU's memory less the outer loop's need. */
 enum err job_reserve(struct job *j) MUST;
 void job_print_memory(struct job *j, const struct table *t);
+struct job_prediction { /* of the whole run: of this site's link, in payload; of its disk */
+    uint64_t rounds, up_bytes, down_bytes, disk_bytes;
+};
+struct job_prediction job_predict(const struct job *j); /* with an aggregator */
 /* Of the outer loop at this rank; on a GPU its host memory is pinned. */
 struct outer_memory job_outer_memory(struct job *j, const struct table *t);
 

@@ -170,3 +170,24 @@ void job_print_memory(struct job *j, const struct table *t)
         row("outer state, and a fragment's buffers", o.host);
     }
 }
+
+/* Outer states on disk, at most: those that a restart from the oldest kept checkpoint repeats. */
+static uint64_t states_kept(const struct job *j)
+{
+    int64_t span = j->s->train_checkpoint_every * (j->s->train_checkpoint_keep + 1);
+    return (uint64_t)(span / j->run->o.outer_every) + 2;
+}
+
+struct job_prediction job_predict(const struct job *j)
+{
+    const struct schedule *x = &j->run->sync.schedule;
+    size_t elements[ROUND_FRAGMENTS_MAX], all = 0;
+    site_record_sizes(j->run, elements);
+    for (unsigned f = 0; f < j->run->sync.fragments.count; f++)
+        all += elements[f];
+    unsigned sites = (unsigned)j->run->o.outer_sites.count;
+    return (struct job_prediction){.rounds = exchange_rounds(x, j->s->train_steps),
+                                   .up_bytes = schedule_upload_bytes(x, elements),
+                                   .down_bytes = schedule_download_bytes(x, elements, sites),
+                                   .disk_bytes = states_kept(j) * all * 12};
+}

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a command ends: its output must have arrived, and its error has one message. */
+#include "outer/run/closing.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include "kernels/base/durable.h"
-#include "outer/cmd/cmd.h"
 
 static bool silent;
 static bool output_failed; /* standard output, not a file of a run: nothing was stored */
 
-void cmd_silence(void)
+void closing_silence(void)
 {
     silent = true;
 }
 
 /* What, why, what to do, and the code: on stderr, for a person and a service manager. */
-void cmd_close(const char *command, enum err e)
+void closing_message(const char *command, enum err e)
 {
     if (e == ERR_OK || silent)
         return;
@@ -26,7 +25,7 @@ void cmd_close(const char *command, enum err e)
     silent = true;
 }
 
-enum err cmd_flush(enum err e)
+enum err closing_flush(enum err e)
 {
     bool arrived = fflush(stdout) == 0 && !ferror(stdout);
     if (e != ERR_OK || arrived)
