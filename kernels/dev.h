@@ -2,7 +2,7 @@
 #ifndef DEV_H
 #define DEV_H
 /* The device interface: memory, one stream of work, and one list of ops that the CPU and the GPU
- * both implement. An op that a backend lacks is a link error. DEV_OPS states what each op does:
+ * both implement. A missing op of a backend is a link error. DEV_OPS states what each op does:
  * shapes, dtypes, in place or not, exact or with an error bound. The CPU op is the specification.
  *
  * "model type" is the dtype of activations and of the weights that matrix products read
@@ -94,8 +94,8 @@ struct dev_dropout {
     float rate;           /* 0 <= rate < 1, in steps of 2^-16 */
     uint64_t seed;        /* of the run */
     uint32_t place;       /* number of the dropout in the model, below 2^16 */
-    const uint64_t *keys; /* (T) step << 32 | the row's number in the step of the site, whatever
-                             rank and micro-batch holds it; NULL with rate 0 */
+    const uint64_t *keys; /* (T) step << 32 | the row's number in the step of the site, the
+                             same in any rank and micro-batch; NULL with rate 0 */
     const float *scale;   /* device scalar; NULL: 1. A layer that runs with probability p has 1/p */
 };
 /* Selection of R rows of a matrix (T, C), or of R runs of rows, of which the mean is taken. */
@@ -634,7 +634,7 @@ struct dev_ops {
     void (*copy_async)(struct dev *d, void *to, const void *from, size_t bytes);
     void (*zero)(struct dev *d, void *p, size_t bytes);
     enum err (*sync)(struct dev *d);
-    /* Events, numbered by dev_events(). Recording puts the event behind all work submitted so far.
+    /* Events, numbered by dev_events(). Recording puts the event after all work submitted so far.
      * event_wait blocks until the device has reached the event and fails as sync does.
      * event_seconds: time between two events that were waited for. */
     void (*event_record)(struct dev *d, unsigned event);

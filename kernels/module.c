@@ -63,7 +63,7 @@ static enum err not_opened(const char *file, const char *why)
 enum err module_find(const char *file, const char *name, void **symbol)
 {
     static const char *const ways[] = {"", "../bin/", "../lib/",
-                                       "../lib/atoll/"}; /* tests lie beside bin */
+                                       "../lib/atoll/"}; /* tests lie next to bin */
     char path[4096];
     size_t i = 0, count = sizeof ways / sizeof *ways;
     while (i < count && !beside(path, ways[i], file))

@@ -202,7 +202,7 @@ static enum err take_option(struct args *a, struct cursor *c, struct mistakes *m
     }
     const char *value = value_of(c, equals);
     if (!value)
-        return mistake(m, arena_printf(m->arena, "--%s lacks its value %s", o->name, o->value));
+        return mistake(m, arena_printf(m->arena, "--%s needs a value: %s", o->name, o->value));
     return store(o, m, value);
 }
 

@@ -2,7 +2,7 @@
 #ifndef CHACHA_H
 #define CHACHA_H
 /* ChaCha20 (RFC 8439, 2.3) as a source of secret random numbers: a stream is a function of (key,
- * number): the holder of the key can repeat it, and nobody else can. For sampling and
+ * number): the holder of the key can repeat it, and no one else can. For sampling and
  * noise of privacy; rng.h, whose key is the run's public seed, is for everything else. Constant
  * time: no branch and no address depends on the key. One thread per stream.
  */

@@ -10,13 +10,13 @@
  *   LIST.head  "number=N chain=HEX crc=XXXXXXXX" of the newest line, written once that is durable,
  * and of the line before: line N in bytes (N modulo 2) x 128, blanks before its end
  *
- * So the list always has the line that the head names; what is behind it is of a crash between the
+ * So the list always has the line that the head names; what follows it is of a crash between the
  * two writes, and only there a line can be torn. Lines of programs before this format have TEXT and
- * crc alone. They are read where they stand before the first numbered line, and it covers them. Who
- * writes both files anew is not noticed by them: a position that is also kept elsewhere is compared
+ * crc alone. They are read where they stand before the first numbered line, and it covers them. A
+ * rewrite of both files is not noticed by them: a position that is also kept elsewhere is compared
  * (chained_options.known).
  *
- * One writer for each path. A reader may run beside it.
+ * One writer for each path. A reader may run at the same time.
  */
 #include "kernels/base/digest.h"
 #include "kernels/base/durable.h"

@@ -61,7 +61,7 @@ static int posix_truncate(struct disk *d, int fd, uint64_t bytes)
     return ftruncate(fd, (off_t)bytes);
 }
 
-/* fdatasync covers a new length too; times of files matter to nobody. */
+/* fdatasync covers a new length too; times of files do not matter. */
 static int posix_sync(struct disk *d, int fd, enum disk_why why)
 {
     (void)d;

@@ -7,7 +7,7 @@
  * errno text in the message. Bytes that the disk cannot give back (EIO) are ERR_CORRUPT, as bytes
  * with another digest are.
  *
- * A file whose fsync failed is never used again, whatever the reason: the kernel may have dropped
+ * A file whose fsync failed is never used again, for any reason: the kernel may have dropped
  * its pages and marked them clean, so that a second fsync succeeds without the data
  * (docs/protocol.md 5, row 22).
  */

@@ -3,10 +3,10 @@
 #define ERR_H
 /* Errors outside the program (files, peers, configuration, memory): number, name, meaning, action
  * for the operator, and exit code. Bugs are ASSERTs, always compiled in. Protocol outcomes (late,
- * duplicate, behind) are ordinary enums elsewhere, never errors.
+ * duplicate, `behind`) are ordinary enums elsewhere, never errors.
  *
- * err_set() sets the thread's message and replaces the previous one; err_add() puts context in
- * front of it ("config.yaml:12: "). Any thread; never blocks.
+ * err_set() sets the thread's message and replaces the previous one; err_add() puts context before
+ * it ("config.yaml:12: "). Any thread; never blocks.
  */
 #include <stdnoreturn.h>
 
@@ -69,7 +69,7 @@ enum err {
 
 /* Sets this thread's message and returns e: return err_set(ERR_PROTO, "chunk %u past end", i); */
 enum err err_set(enum err e, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Puts context in front of this thread's message; returns e unchanged. */
+/* Puts context before this thread's message; returns e unchanged. */
 enum err err_add(enum err e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 const char *
 err_message(void); /* this thread's message; "" if none. Valid until the thread's next err_set */

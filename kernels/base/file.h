@@ -39,7 +39,7 @@ struct file_stream {
     char *path, *temporary;
     uint8_t *buffer;
     size_t used;
-    uint64_t at; /* of what is behind the buffer */
+    uint64_t at; /* of what is after the buffer */
 };
 enum err file_stream_open(struct file_stream *f, const char *path, struct arena *a) MUST;
 enum err file_stream_append(struct file_stream *f, const void *data, size_t size_bytes) MUST;
@@ -54,7 +54,7 @@ enum err file_remove(const char *path) MUST;      /* a missing file is no error 
 enum err file_remove_tree(const char *path) MUST; /* a missing tree is no error */
 enum err file_free_bytes(const char *path, uint64_t *free_bytes) MUST;
 /* A directory that one process alone uses: the directory's inode is locked, and the file LOCK in
- * it. The file alone would be no lock once somebody removes it; a directory cannot be locked on
+ * it. The file alone would be no lock once it is removed; a directory cannot be locked on
  * every file system (NFS). */
 struct file_lock {
     int directory, file; /* -1: not locked */

@@ -28,7 +28,7 @@
     X(HEADS_APART, "heads need not be orthogonal")                                                 \
     X(STAGE_FREEZE, "in a stage all layers that run learn")                                        \
     X(STALE_GRADIENTS, "modules run one after the other, with fresh gradients")                    \
-    X(ACCUMULATION, "ranks sum behind each micro-batch")                                           \
+    X(ACCUMULATION, "ranks sum after each micro-batch")                                            \
     X(KNEE_EFFICIENCY, "the knee may have any efficiency")                                         \
     X(LINK_ALPHA, "a message costs its bytes alone")                                               \
     X(EXPOSED_SUMS, "the planner takes all sums for hidden")                                       \

@@ -364,7 +364,7 @@ size_t record_head_bytes(const uint8_t start[RECORD_START], uint64_t size_bytes)
 /* The table ends where the zeros before the head's digest begin. How many these are follows from
  * the fields, which this reader does not know: at the right place the sizes are those of the file,
  * and an empty section has the digest of nothing. The most zeros first: the last bytes of a digest
- * with fewer zeros behind them can look like the size of the file, while zeros that belong to the
+ * with fewer zeros after them can look like the size of the file, while zeros that belong to the
  * last digest move each size up by a byte, so that the sizes are too large. */
 static bool table_find(struct record_cursor c, size_t end, struct record *r, uint64_t left)
 {

@@ -4,7 +4,7 @@
 /* The one format of every file that is replaced as a whole: a head with a version, a kind and named
  * fields, then sections of raw bytes (large arrays). Little-endian.
  *
- *     8 "atollrec"   u32 version   u32 sections   u64 bytes of the head   8 kind, zeros behind it
+ *     8 "atollrec"   u32 version   u32 sections   u64 bytes of the head   8 kind, zeros after it
  *     the fields, in the order in which the kind's visitor names them
  *     for each section: u64 bytes, SHA-256
  *     zeros up to a multiple of 64 bytes, the last 32 of which are the SHA-256 of all before them
@@ -87,7 +87,7 @@ bool record_intact_all(const struct record *r, size_t first, size_t count, int t
  * first RECORD_START bytes of a file of `size_bytes`; 0: damaged. */
 enum { RECORD_START = 32 };
 size_t record_head_bytes(const uint8_t start[RECORD_START], uint64_t size_bytes);
-/* Sizes and digests of the sections behind a whole head; `data` of the views is NULL. False: the
+/* Sizes and digests of the sections after a whole head; `data` of the views is NULL. False: the
  * head is damaged. A head of another version, or no memory: no sections. */
 bool record_head_sections(const uint8_t *head, size_t head_bytes, uint64_t size_bytes,
                           struct record *r, struct arena *a) MUST;

@@ -17,7 +17,7 @@ struct spill spill_make(const char *directory)
 static enum err spill_failed(const struct spill *s, const char *what)
 {
     bool full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
-    return err_set(full ? ERR_FULL : ERR_IO, "%s: cannot %s behind %llu bytes of expanded data: %s",
+    return err_set(full ? ERR_FULL : ERR_IO, "%s: cannot %s after %llu bytes of expanded data: %s",
                    s->directory, what, (unsigned long long)(s->count - s->used), strerror(errno));
 }
 

@@ -14,7 +14,7 @@ struct spill {
     const char *directory; /* borrowed; made when the first file is */
     int fd;                /* only if `is_file` */
     bool is_file;
-    uint8_t *piece; /* not written yet: all of it, or what is behind the file's end */
+    uint8_t *piece; /* not written yet: all of it, or what is after the file's end */
     size_t used, room;
     uint64_t count; /* bytes appended */
     struct file_map map;

@@ -109,7 +109,7 @@ static struct product product_of(int which, size_t blocks, size_t HD, bool backw
     return p;
 }
 
-/* Creates products `first` .. `last` of a run of `blocks`; false: the library lacks one. */
+/* Creates products `first` .. `last` of a run of `blocks`; false: the library has none. */
 static bool products_make(struct tasks *t, size_t blocks, int first, int last)
 {
     struct primitive **run = t->products->run[blocks];
@@ -124,7 +124,7 @@ static bool products_make(struct tasks *t, size_t blocks, int first, int last)
     return true;
 }
 
-/* Creates the products of all runs of a span; false: the library lacks one. */
+/* Creates the products of all runs of a span; false: the library has none. */
 static bool span_ready(struct tasks *t, struct span s)
 {
     int out = s.end - s.first > BLOCKS_MAX ? OUT_RUN : OUT;
@@ -139,7 +139,7 @@ static bool span_ready(struct tasks *t, struct span s)
     return true;
 }
 
-/* Creates all products that the sequences of the batch need; false: the library lacks one. */
+/* Creates all products that the sequences of the batch need; false: the library has none. */
 static bool products_ready(struct tasks *t)
 {
     const struct dev_attention *a = t->r->a;

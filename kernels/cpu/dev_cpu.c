@@ -141,7 +141,7 @@ static const struct {
 #endif
 };
 
-/* The level named `isa`, or the best of this processor. LEVEL_COUNT: the processor lacks that
+/* The level named `isa`, or the best of this processor. LEVEL_COUNT: the processor has no such
  * level. */
 static enum level level_choose(const char *isa)
 {

@@ -161,7 +161,7 @@ static void act_backward(struct cpu *c, const struct rows_act *r)
 }
 
 /* dx, dw: bound of matmul.h with K = N and K = T. dbias, pre_dbias: |err| <= T 2^-24 sum of what
- * they add. With an act dx is rounded to the model type before act' as well as behind it. */
+ * they add. With an act dx is rounded to the model type before act' as well as after it. */
 void cpu_linear_bwd(struct dev *d, const struct dev_linear *a, const struct dev_linear_grad *g)
 {
     struct cpu *c = cpu_of(d);

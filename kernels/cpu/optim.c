@@ -24,7 +24,7 @@ static size_t chunks_of(const struct dev_range *range)
     return (range->count + CHUNK - 1) / CHUNK;
 }
 
-/* Chunk c of range r; returns its length. Where a method lacks a slab, the loops read p in its
+/* Chunk c of range r; returns its length. Where a method has no slab, the loops read p in its
  * place and never write it. */
 static size_t chunk_at(struct rows_optim *to, const struct dev_optim *a, size_t r, size_t c)
 {

@@ -60,7 +60,7 @@ static float *line_at(const struct pass *p, size_t j)
     return p->a->matrix.lines + p->x->lines + j * (p->x->rows + p->x->columns);
 }
 
-/* Row i; where a method lacks a slab, the loops read p in its place and never write it. */
+/* Row i; where a method has no slab, the loops read p in its place and never write it. */
 static struct rows_matrix row_at(const struct pass *p, size_t i)
 {
     const struct dev_optim *a = p->a;
@@ -120,7 +120,7 @@ static float column_total(const struct pass *p, const struct rule *u, size_t j, 
     return total;
 }
 
-/* The lines, rows in front of columns. */
+/* The lines, rows before columns. */
 static void set_lines(const struct pass *p, const struct rule *u, size_t j)
 {
     const struct dev_matrix *x = p->x;

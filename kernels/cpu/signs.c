@@ -12,7 +12,7 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* z of the block of values i .. i + n, zeros behind it and where it is masked. */
+/* z of the block of values i .. i + n, zeros after it and where it is masked. */
 static void read_block(float z[DEV_BLOCK], const struct dev_sign_encode *a, size_t i, size_t n)
 {
     const float *x = a->x + i, *error = a->error ? a->error + i : NULL,

@@ -391,7 +391,7 @@ static __global__ void __launch_bounds__(WARPS *WARP) attention_fwd(const struct
         sum[h] += __shfl_xor_sync(WARP_ALL, sum[h], 2);
         if (lane % 4 == 0 && row + 8 * h < p.length)
             a.lse[(size_t)p.head * a.T + p.first + row + 8 * h] = top[h] * a.scale + logf(sum[h]);
-        float inverse = sum[h] > 0 ? 1.0f / sum[h] : 0.0f; /* rows behind the sequence */
+        float inverse = sum[h] > 0 ? 1.0f / sum[h] : 0.0f; /* rows after the sequence */
 #pragma unroll
         for (int n = 0; n < OUT; n++) {
             o[n][2 * h] *= inverse;

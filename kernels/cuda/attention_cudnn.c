@@ -6,7 +6,7 @@
  * one.
  *
  * Forward and backward choose apart: the log-sum-exp between them is always ours (NH, T), which
- * costs one pass over T values per head beside a cuDNN kernel.
+ * costs one pass over T values per head in addition to a cuDNN kernel.
  *
  * In CUDA graphs: the first run of a sequence is op by op, so plans are made and decisions taken
  * there; cuDNN's launches are recorded like ours.

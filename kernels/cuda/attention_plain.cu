@@ -129,7 +129,7 @@ template <typename T> static __global__ void plain_fwd(const struct plain_args a
         a.lse[(size_t)r.head * a.T + r.token] = top + logf(sum);
 }
 
-/* *to = the larger of itself and x: whatever the order, the same result. Floats of 0 and above are
+/* *to = the larger of itself and x: the same result in any order. Floats of 0 and above are
  * in the order of their bits as signed integers, those below 0 in the reverse order as unsigned
  * ones.
  */

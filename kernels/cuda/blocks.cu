@@ -4,11 +4,11 @@
  * (kernels/scalar/forms.h), compiled like exact.cu.
  *
  * Encoding, half a warp holds a block: lane j has z[j], z[16 + j], ..., so that it is the CPU's
- * lane j of the sum of squares behind the block's code, and z is read once. A load is 64 bytes side
- * by side for each half-warp, 16 of them under way at a time; values of up to 8 bits meet in shared
- * memory and leave it 16 values to a lane. Decoding, a warp takes a block, a lane 4 values side by
- * side twice. Floors at 4.3 TB/s, for 10^9 values: encode 8 bytes and the form's (int4: 8.5, 2.0
- * ms), decode 4 and the form's (int4: 4.5, 1.05 ms), 8 where it adds.
+ * lane j of the sum of squares that makes the block's code, and z is read once. A load is 64 bytes
+ * side by side for each half-warp, 16 of them under way at a time; values of up to 8 bits meet in
+ * shared memory and leave it 16 values to a lane. Decoding, a warp takes a block, a lane 4 values
+ * side by side twice. Floors at 4.3 TB/s, for 10^9 values: encode 8 bytes and the form's
+ * (int4: 8.5, 2.0 ms), decode 4 and the form's (int4: 4.5, 1.05 ms), 8 where it adds.
  */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/base/rng.h"

@@ -7,7 +7,7 @@
  * heads for 12 of keys, longest sequence 1024 (a power of two where lengths differ, marked r),
  * causal; f and b are o (own), c (cuDNN) or ? (not met yet), of the forward and the backward.
  * Timings differ from run to run and kernels in their last bits, so the record is what makes a
- * resumed run go on as it began: a checkpoint keeps it, and what it says is not measured again.
+ * resumed run continue as it began: a checkpoint keeps it, and what it says is not measured again.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -574,7 +574,7 @@ static descriptor graph_finish(struct graph *g)
     return d;
 }
 
-/* Properties of a GPU that this machine lacks; NULL: the handle's GPU is used. */
+/* Properties of a GPU that this machine does not have; NULL: the handle's GPU is used. */
 static descriptor properties(struct graph *g, const char *gpu)
 {
     if (!gpu)

@@ -276,7 +276,7 @@ static enum err find(struct matmul *m, const struct product *p, struct plan **fo
     enum err e = describe(plan, p);
     if (e == ERR_OK)
         e = choose(m, plan);
-    plan->none = plan->none || e; /* an older library may lack the epilogue */
+    plan->none = plan->none || e; /* an older library may not have the epilogue */
     return p->epilogue == EPILOGUE_NONE ? e : ERR_OK;
 }
 

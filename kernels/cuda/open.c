@@ -47,7 +47,7 @@ static enum err type_choose(struct cuda *c, const char *name)
     return ERR_OK;
 }
 
-/* Behind what dev_cuda.c says of the GPU. */
+/* After what dev_cuda.c says of the GPU. */
 static void note_libraries(struct cuda *c)
 {
     char library[40], attention[40];

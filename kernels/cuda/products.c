@@ -131,7 +131,7 @@ static void weight_gradient(struct cuda *c, const struct dev_linear *a,
         multiply(c, &p); /* the device records a failure */
 }
 
-/* The activation's slope is a pass behind the product: fused with it (DGELU_BGRAD), an H200 reaches
+/* The activation's slope is a pass after the product: fused with it (DGELU_BGRAD), an H200 reaches
  * 288 TFLOP/s in dx and dw together, where other layers reach 600 to 640. False: the device failed.
  */
 static bool input_gradient(struct cuda *c, const struct dev_linear *a,

@@ -10,7 +10,7 @@
 enum { BLOCK_MAX = 1024 };
 
 /* ---- norms: a block holds ROWS rows in registers, a thread VEC columns of each ---- */
-/* NORM_THREADS: with 96 registers each a processor holds so many, five warps in each quarter. */
+/* NORM_THREADS: with 96 registers each a processor holds 640, five warps in each quarter. */
 enum { NORM_ROWS = 4, NORM_BWD_ROWS = 2, NORM_THREADS = 640 };
 
 struct norm_fwd_args {
@@ -260,7 +260,7 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_bwd(const struct nor
             }
         }
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) { /* behind the rows, which do not wait for them */
+        for (int r = 0; r < ROWS; r++) { /* after the rows, which do not wait for them */
             bool real = row + r < a.rows;
             rstd[r] = real ? a.rstd[row + r] : 0.0f;
             mean[r] = a.layer && real ? a.mean[row + r] : 0.0f;

@@ -234,7 +234,7 @@ SCALAR float form_value(enum dev_form form, uint32_t u, float scale)
                             : form_fp8_float(u, form_mantissa(form)) * scale;
 }
 
-/* The power of two behind DEV_E4M3 and DEV_E5M2*. */
+/* The power of two of DEV_E4M3 and DEV_E5M2*. */
 SCALAR float form_fp8_scale(enum dev_form form, uint8_t own)
 {
     return grid_step(form_below(own) - FORM_FP8_BELOW(form_mantissa(form)));

@@ -8,8 +8,8 @@
  * Why residual = z - q*step never rounds. step = 2^e, |q| <= 127, so q*step is exact. Let u be one
  * unit in z's last place; |z| < 2^24 steps, so u <= step, and z - q*step is a multiple of u.
  * - q = 0: residual = z.
- * - Rounded, q != 0: |residual| <= step/2 <= |z|, and whatever is a multiple of u and no larger
- *   than z is a float.
+ * - Rounded, q != 0: |residual| <= step/2 <= |z|, and each multiple of u that is no larger than z
+ *   is a float.
  * - Saturated: q*step lies between 0 and z, so |residual| < |z|, the same.
  * From 2^24 steps on u may exceed step and the difference could round: such a value gets q = 0.
  */

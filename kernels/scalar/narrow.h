@@ -104,7 +104,7 @@ struct narrow_sum {
 };
 
 /* The sum of x[i] y[i] (y NULL: of x[i]), in order, rounded after every addition. The product and
- * the addition in front of that rounding are those of f32. */
+ * the addition before that rounding are those of f32. */
 SCALAR float narrow_dot(const float *x, const float *y, size_t n, struct narrow_sum how)
 {
     float sum = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OPT_ONEBIT_H
 #define OPT_ONEBIT_H
-/* 1-bit Adam (Tang et al. 2021, 2102.02888) behind the freeze of v: what a rank puts into the first
+/* 1-bit Adam (Tang et al. 2021, 2102.02888) after the freeze of v: what a rank puts into the first
  * moment, and the update with the mean of it. Part of opt.h. */
 
 /* m = beta1 m + (1 - beta1) g, with the gradient of this rank alone: a sum over its targets, which

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OPT_ONEBIT_LAMB_H
 #define OPT_ONEBIT_LAMB_H
-/* 1-bit LAMB (Li et al. 2022, 2104.06069) behind the freeze of v. Part of opt.h. k->lr of the
+/* 1-bit LAMB (Li et al. 2022, 2104.06069) after the freeze of v. Part of opt.h. k->lr of the
  * passes scaled and unscaled: what the first moment of a range is multiplied by before it is
  * sent. */
 

@@ -3,7 +3,7 @@
 #define STANDARD_H
 /* One channel's term of the standardization loss (Collins, Balle, Shlens 2019, 1903.00925, eq. 5),
  * for C and CUDA C: half of mean^2 + variance - log variance - 1, the divergence of N(mean,
- * variance) from N(0, 1). Below `floor` the logarithm goes on as its tangent. */
+ * variance) from N(0, 1). Below `floor` the logarithm continues as its tangent. */
 #include "kernels/base/bf16.h"
 #include <math.h>
 

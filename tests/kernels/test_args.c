@@ -158,7 +158,7 @@ static void mistakes_come_together(void **state)
     assert_says("--share = \"nan\": allowed is a number from 0 to 0.5");
     assert_says("--force takes no value");
     assert_says("unknown option --a.b");
-    assert_says("--share lacks its value X");
+    assert_says("--share needs a value: X");
     assert_says("--out DIR is missing: Where.");
 }
 
