@@ -20,7 +20,7 @@ struct coll_parts {
     const size_t *first; /* (ranks + 1) */
 };
 struct coll_ops {
-    /* Begins an asynchronous sum of x (device memory) over the ranks, ordered behind the work
+    /* Begins an asynchronous sum of x (device memory) over the ranks, ordered after the work
      * submitted to the device so far and overlapping with what follows. x must not be touched until
      * reduce_wait. In bf16 each addition of two ranks' values is rounded. root: the rank that
      * receives the sum, x of the others becomes undefined; or COLL_ALL, an all-reduce. Sums run in
@@ -28,16 +28,16 @@ struct coll_ops {
     enum err (*reduce_begin)(struct coll *c, void *x, enum dtype type, size_t count, int root);
     /* Never waits. MPI advances only inside its calls: call this often between begin and wait. */
     enum err (*progress)(struct coll *c);
-    /* Orders the work submitted next behind all sums begun so far; the host need not wait. */
+    /* Orders the work submitted next after all sums begun so far; the host need not wait. */
     enum err (*reduce_wait)(struct coll *c);
     /* Begin to collect the parts of all ranks in p->whole of each, or to add up p->whole over the
      * ranks, of which each receives its part; what else is in p->whole is undefined then. Ordered
-     * behind the work submitted to the device so far, and overlapping with what follows; in the
+     * after the work submitted to the device so far, and overlapping with what follows; in the
      * order of the begin calls, sums of reduce_begin included. On CPU ranks the values are added in
      * the order of the ranks, in f32, and rounded once. One rank: nothing is copied. */
     enum err (*all_gather_begin)(struct coll *c, const struct coll_parts *p, uint64_t *ticket);
     enum err (*reduce_scatter_begin)(struct coll *c, const struct coll_parts *p, uint64_t *ticket);
-    /* Orders the work submitted next behind what has this ticket, and all that began before it. A
+    /* Orders the work submitted next after what has this ticket, and all that began before it. A
      * ticket may be waited for many times; 0 is no ticket, and done. */
     enum err (*ticket_wait)(struct coll *c, uint64_t ticket);
     /* Rank r contributes elements first[r] .. first[r + 1] of x, of unit_bytes each; every rank
@@ -58,8 +58,8 @@ struct coll_ops {
     /* Sum of few values of device memory, in the order of the device's stream; the host does not
      * wait. */
     enum err (*all_reduce)(struct coll *c, double *x, size_t count);
-    /* An event behind all work submitted to the device so far, and the host's wait for it. A lost
-     * rank leaves collectives that never end, so a wait for anything behind one must go through
+    /* An event after all work submitted to the device so far, and the host's wait for it. A lost
+     * rank leaves collectives that never end, so a wait for anything after one must go through
      * event_wait, which notices a lost rank. */
     enum err (*event_record)(struct coll *c);
     enum err (*event_wait)(struct coll *c);
@@ -72,7 +72,7 @@ struct coll_ops {
 };
 struct coll { /* backends embed it first */
     const struct coll_ops *ops;
-    const struct coll_ops *backend; /* behind the count of bytes; private to coll_count.c */
+    const struct coll_ops *backend; /* called by the count of bytes; private to coll_count.c */
     /* Payload bytes that this rank has sent since it was opened, by the formulas of coll_count.c:
      * what algorithms with the least traffic send, without headers and repeats. */
     double up;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counts the payload bytes that this rank sends: operations in front of the backend's. With W
+/* Counts the payload bytes that this rank sends: its operations call the backend's. With W
  * ranks, and B bytes of the operation:
  *     all_reduce               2 (W - 1) / W B, a reduce-scatter and an all-gather
  *     reduce to one rank       B, of each other rank

@@ -300,7 +300,7 @@ static enum err all_gather(struct coll *c, void *x, size_t unit_bytes, const siz
     return ERR_OK;
 }
 
-/* In W - 1 rounds: in round k this rank sends to the rank k behind it. */
+/* In W - 1 rounds: in round k this rank sends to the rank k after it. */
 static enum err all_to_all(struct coll *c, void *to, const void *from, size_t unit_bytes,
                            const size_t *first)
 {

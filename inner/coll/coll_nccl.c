@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GPUs over NCCL: one process for each GPU; the only file that includes nccl.h. Collectives in
- * stream order run on the legacy default stream, which CUDA orders behind all work submitted to the
- * device's stream before and in front of all work submitted afterwards. Asynchronous sums run on a
- * stream of their own, behind an event of the legacy stream, hence behind the gradients; the
- * device's stream does not wait for that event.
+ * stream order run on the legacy default stream, which CUDA orders after all work submitted earlier
+ * to the device's stream and before all work submitted later. Asynchronous sums run on a stream of
+ * their own, after an event of the legacy stream, hence after the gradients; the device's stream
+ * does not wait for that event.
  *
  * A communicator that reports an error, or a collective that exceeds its deadline, means that
  * another rank is lost: ERR_LINK ends this rank, and watch.c the others; the site restarts and
@@ -30,7 +30,7 @@ struct coll_nccl {
     struct coll coll; /* first */
     ncclComm_t comm;
     uint64_t begun;               /* tickets so far */
-    cudaEvent_t tickets[TICKETS]; /* behind ticket n: [n % TICKETS] */
+    cudaEvent_t tickets[TICKETS]; /* after ticket n: [n % TICKETS] */
     cudaEvent_t done, ready, recorded;
     cudaStream_t reduce_stream; /* asynchronous sums; higher priority than the device's stream */
     char *staging;              /* device */
@@ -91,7 +91,7 @@ static enum err cuda_failed(cudaError_t e, const char *what)
 }
 
 /* Waits until the communicator has accepted the call (it was opened non-blocking): before that no
- * other call is allowed, and an event recorded now would not be ordered behind it. It takes about
+ * other call is allowed, and an event recorded now would not be ordered after it. It takes about
  * 50 us; the first collective of a kind connects the ranks and waits for all of them. */
 static enum err accepted(struct coll_nccl *n, ncclResult_t r, double timeout_s, const char *what)
 {
@@ -305,7 +305,7 @@ static enum err reduce_scatter_begin(struct coll *c, const struct coll_parts *p,
     return ticket_of(n, ticket);
 }
 
-/* The event of an old ticket is that of a newer one by now, behind which it is done. */
+/* The event of an old ticket is that of a newer one by now, after which it is done. */
 static enum err ticket_wait(struct coll *c, uint64_t ticket)
 {
     struct coll_nccl *n = nccl_of(c);

@@ -23,7 +23,7 @@ struct launch_place { /* of one rank */
 };
 
 /* Never NULL. mpi: this build can use MPI. If not, other launchers' variables have precedence over
- * MPI's: srun sets PMIx's beside its own. */
+ * MPI's: srun sets PMIx's in addition to its own. */
 const struct launch *launch_find(bool mpi);
 long launch_size(const struct launch *l); /* 0: only MPI knows */
 /* LAUNCH_ENVIRONMENT only. ERR_CONFIG names the variable that is missing or no number. */

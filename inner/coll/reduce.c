@@ -57,7 +57,7 @@ static enum err begin_unit(struct grad_reduce *r, size_t unit)
     return r->coll->ops->reduce_scatter_begin(r->coll, &p, &ticket);
 }
 
-/* The units that lie behind `from`. */
+/* The units that lie after `from`. */
 static enum err begin_units(struct grad_reduce *r, size_t from)
 {
     struct grad_units *u = r->units;
@@ -105,7 +105,7 @@ static void clip_bucket(struct grad_reduce *r, size_t from, size_t to)
     r->dev->ops->scale_by(r->dev, r->grads + from, r->factor, to - from);
 }
 
-/* Whole buckets that lie behind `from`, clipped. */
+/* Whole buckets that lie after `from`, clipped. */
 static enum err begin_clipped(struct grad_reduce *r, size_t from)
 {
     while (r->begun > from) {

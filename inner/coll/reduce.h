@@ -7,7 +7,7 @@
  * backward order, no copies). With units (train.zero_stage) a unit takes the place of a bucket: as
  * soon as all of it is final, each rank begins to receive the sum of its part.
  *
- * With train.clip_per = bucket each rank clips its own gradients, bucket by bucket, in front of the
+ * With train.clip_per = bucket each rank clips its own gradients, bucket by bucket, before the
  * sum (Kim et al. 2024, 2402.02447), which needs no norm of the whole: of B buckets, cut from the
  * end of the slab, each has norm clip / sqrt(B) at most as a mean over the rank's targets.
  *
@@ -28,10 +28,10 @@ struct grad_reduce;
 struct reducer {
     const char *name;                 /* train.grad_reduce_dtype */
     enum dtype type;                  /* of the summed values */
-    size_t (*bytes)(size_t elements); /* device memory of a rank beside the gradients */
+    size_t (*bytes)(size_t elements); /* device memory of a rank in addition to the gradients */
     /* Gradients [from, to) are final: converts them and returns the buffer to be summed. */
     void *(*pack)(struct grad_reduce *r, size_t from, size_t to);
-    /* Behind all sums: writes these gradients. NULL: they are in place. */
+    /* After all sums: writes these gradients. NULL: they are in place. */
     void (*unpack)(struct grad_reduce *r, size_t from, size_t to);
 };
 #define X(VALUE, name) extern const struct reducer reducer_##name;
@@ -51,10 +51,10 @@ struct grad_reduce {
     float *grads;             /* device, borrowed */
     void *memory;             /* device, borrowed: reducer->bytes(elements) */
     size_t elements;          /* of the slab */
-    size_t bucket;            /* elements; 0: one sum behind the backward */
+    size_t bucket;            /* elements; 0: one sum after the backward */
     struct grad_units *units; /* NULL: all-reduce */
     /* The parts of the slab that are reduced, in order; equal on all ranks, and the gradients
-     * beside them are 0. range_count 0: the whole slab. */
+     * outside them are 0. range_count 0: the whole slab. */
     const struct dev_range *ranges;
     size_t range_count;
     float clip;     /* train.clip_per = bucket: train.max_grad_norm; 0: no clip here */
@@ -70,6 +70,6 @@ void grad_reduce_begin(struct grad_reduce *r); /* a new step */
 /* Gradients from element `from` on are final; `from` only falls. For a model_grad_hook. */
 void grad_reduce_ready(void *reduce, size_t from);
 enum err grad_reduce_wait(
-    struct grad_reduce *r) MUST; /* all gradients are final; orders the device behind their sums */
+    struct grad_reduce *r) MUST; /* all gradients are final; orders the device after their sums */
 
 #endif

@@ -20,7 +20,7 @@ static size_t cut_at(const struct unit_cut *c, struct dev_range unit, size_t eve
     return unit.offset;
 }
 
-/* Element `late` elements behind where rank r's part would begin in equal parts, in the unit. */
+/* Element `late` elements past where rank r's part would begin in equal parts, in the unit. */
 static size_t even_at(struct dev_range unit, size_t r, size_t ranks, ptrdiff_t late)
 {
     size_t even = unit.count / ranks * r + unit.count % ranks * r / ranks;

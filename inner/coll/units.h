@@ -7,7 +7,7 @@
  * names a range of the slab and a range of a shard, and an element of the slab has one place.
  *
  * A unit is cut near equal parts, where its pieces allow it: at multiples of `grain` elements
- * behind the begin of a piece. A piece with a grain of its own length is not cut. What one unit
+ * after the start of a piece. A piece with a grain of its own length is not cut. What one unit
  * gives a rank too few the next ones give it more. A part may be empty. Every rank computes the
  * same map. Pure: no device, no ranks.
  */

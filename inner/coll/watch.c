@@ -383,10 +383,11 @@ static void rank_lost(struct watch *w, int peer, const char *how)
 {
     struct frame f = {
         .kind = KIND_END, .exit_code = (uint8_t)err_exit_code(ERR_LINK), .rank = (uint16_t)peer};
-    snprintf(f.why, sizeof f.why,
-             "rank %d of %d %s; this site's job ends and may be started again: it goes on from its "
-             "last checkpoint",
-             peer, w->size, how);
+    snprintf(
+        f.why, sizeof f.why,
+        "rank %d of %d %s; this site's job ends and may be started again: it continues from its "
+        "last checkpoint",
+        peer, w->size, how);
     end_process(w, &f);
 }
 

@@ -12,7 +12,7 @@
  * when it has been silent for timeout_s (stopped, frozen). A process that was stopped itself, as in
  * a suspended job, restarts its count. Long computation or waiting for other sites is no silence:
  * the thread sends heartbeats. The port is open until all ranks have connected; unknown peers are
- * handled beside them and rejected, but ranks do not authenticate (docs/security.md).
+ * handled meanwhile and rejected, but ranks do not authenticate (docs/security.md).
  */
 #include <stddef.h>
 #include "kernels/base/err.h"

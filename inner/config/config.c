@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mechanism behind config.h: entries (defaults, file, command line) are looked up in the key
+/* The mechanism of config.h: entries (defaults, file, command line) are looked up in the key
  * tables, given their type, checked and stored. How a file is read: config_yaml.c. Which keys
  * exist: keys.h of inner and outer.
  *
@@ -195,7 +195,7 @@ static bool printable(const char *s)
 }
 
 /* The item that begins at *s, with quotes: "a, b.bin" has a comma, and "" in it is one ". *s moves
- * behind it. False: the quote is not closed, or more follows it than blanks. */
+ * after it. False: the quote is not closed, or more follows it than blanks. */
 static bool quoted_item(const char **s, struct arena *a, char **item)
 {
     const char *from = *s + 1;
@@ -384,7 +384,7 @@ static const struct config_entry *first_of(const struct config_entries *entries,
     return NULL;
 }
 
-/* The entry in front of entry i that sets the same key, perhaps as a field of maps. */
+/* The entry before entry i that sets the same key, perhaps as a field of maps. */
 static const struct config_entry *before(const struct loading *l,
                                          const struct config_entries *entries, size_t i)
 {
@@ -433,7 +433,7 @@ static enum err apply_argument(struct loading *l, int argc, char **argv, int *us
     if (!p.key)
         return unknown(l, key, 0);
     if (!value)
-        return config_error(&l->errors, 0, "--%s lacks its value", key);
+        return config_error(&l->errors, 0, "--%s needs a value", key);
     struct config_entry entry = {.key = key, .values = {.items = &value, .count = 1}};
     return store(l, p, &entry);
 }

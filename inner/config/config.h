@@ -48,7 +48,7 @@ struct config_key {
     const char *unit;                    /* "ms", "tokens", ...; NULL: none */
     bool pinned;       /* all sites of a run must agree on it: part of the configuration digest */
     bool later;        /* pinned, and left out of the digest at its default: runs that were begun
-                          before the key existed go on */
+                          before the key existed continue */
     const char *field; /* of a list of maps: "train.weight", the values of `weight` in the maps of
                           SECTION.train; NULL: none */
     const char *help;  /* a sentence or two */

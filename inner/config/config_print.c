@@ -342,7 +342,7 @@ static bool line_find(const char *text, const struct line *wanted, struct line *
     return false;
 }
 
-/* A side that lacks the key is NULL. */
+/* A side without the key is NULL. */
 static enum err put_side(struct out *o, const struct line *l, const char *side)
 {
     TRY(l ? put(o, l->value, l->value_length) : puts_to(o, "not set"));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libyaml's events, walked by a small recursive reader: document -> section -> key -> value. After
- * an error the offending node is skipped and reading goes on, so that one run shows all mistakes of
- * a file.
+ * an error the offending node is skipped and reading continues, so that one run shows all mistakes
+ * of a file.
  */
 #include "inner/config/config_yaml.h"
 #include <string.h>
@@ -83,7 +83,7 @@ static enum err refuse_forbidden(struct reader *r)
         what);
 }
 
-/* Leaves the current node behind; the current event becomes the one after it. */
+/* Skips the current node; the current event becomes the one after it. */
 static enum err skip(struct reader *r)
 {
     int depth = 0;
@@ -150,7 +150,7 @@ static enum err field_of(struct reader *r, struct fields *f, const char *key, in
     return ERR_OK;
 }
 
-/* Maps in front of it that lack the field have "" there. */
+/* Earlier maps without the field have "" there. */
 static enum err fill(struct reader *r, struct fields *f, size_t at, size_t items)
 {
     while (f->entries[at].values.count < items)
@@ -262,7 +262,7 @@ static enum err value_read(struct reader *r, struct config_entry *entry)
     return skip(r);
 }
 
-/* Calls for each key of the mapping whose start is the current event; leaves the mapping behind. */
+/* Calls for each key of the mapping whose start is the current event; ends after the mapping. */
 static enum err section_read(struct reader *r, const char *section)
 {
     TRY(refuse_forbidden(r));

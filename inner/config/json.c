@@ -91,7 +91,7 @@ static bool is_too_large(const char *digits, size_t n)
     return bad;
 }
 
-/* The same text with ".0" behind every integer that 64 bits do not hold: JSON has no limit, and
+/* The same text with ".0" after every integer that 64 bits do not hold: JSON has no limit, and
  * transformers writes 1000000000000000019884624838656 for "no limit". NULL: no memory. */
 static char *widened(const char *text, size_t n, size_t *out_bytes, struct arena *a)
 {

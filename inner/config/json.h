@@ -24,7 +24,7 @@ struct json {
     enum json_kind kind;
     const char *key;    /* in a map; else NULL */
     const char *text;   /* WORDS */
-    size_t text_bytes;  /* without the zero behind it */
+    size_t text_bytes;  /* without the zero after it */
     double number;      /* FLAG (0, 1), WHOLE, DECIMAL */
     int64_t whole;      /* WHOLE */
     struct json *items; /* LIST, MAP: [count], a map's in the order of the text */

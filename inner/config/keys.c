@@ -701,8 +701,8 @@ static void check_units(struct config_rules *r, const struct settings *s)
                          "per_example");
 }
 
-/* Whatever makes a record's gradient depend on other records, or lets a number out that is not
- * charged. */
+/* Refuses settings that make a record's gradient depend on other records, or let a number out that
+ * is not charged. */
 static void check_privacy(struct config_rules *r, const struct settings *s)
 {
     const char *unit = config_choice_name(privacy_unit_choices, s->privacy_unit);

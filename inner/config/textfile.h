@@ -27,7 +27,7 @@ struct textfile_line { /* without what ends it */
  * file that is no text ("--bytes takes it as it is"); NULL: none. */
 enum err textfile_open(struct textfile *t, const char *path, const void *data, size_t size_bytes,
                        const char *otherwise) MUST;
-/* The line at *at, which moves behind it. False: the text ends there. */
+/* The line at *at, which moves after it. False: the text ends there. */
 bool textfile_line(const struct textfile *t, size_t *at, struct textfile_line *line);
 
 #endif

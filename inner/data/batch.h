@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef BATCH_H
 #define BATCH_H
-/* What one forward pass reads: sequences packed one behind the other, no padding anywhere. Host
+/* What one forward pass reads: sequences packed one after the other, no padding anywhere. Host
  * memory, filled by an objective (or by a test), owned by the giver of the arena. One thread at a
  * time.
  */
@@ -20,10 +20,10 @@ struct batch {
                             cu_seqlens[i+1]) */
     int32_t *labels;     /* (sequences) class of the sequence or of its pair; negative: no loss */
     int32_t *tasks;      /* (sequences) number of the task that the label belongs to; 0 when one */
-    /* (sequences) number of the example in the step of the site, the same whatever rank and
-     * micro-batch holds it: what dropout is keyed by, with the step. */
+    /* (sequences) number of the example in the step of the site, the same in any rank and
+     * micro-batch: what dropout is keyed by, with the step. */
     uint32_t *numbers;
-    uint64_t step; /* steps in front of this one */
+    uint64_t step; /* steps before this one */
     uint32_t site; /* whose example this is: masks differ between sites */
     /* What the loss of a sequence counts, that of a token counting 1; set before a step. */
     float sequence_weight;

@@ -57,7 +57,7 @@ static enum err words_add(struct asking *q, struct listing *l, const uint8_t *te
     return tokenizer_words(q->t, q->x, text, bytes, &sink);
 }
 
-/* The window in front of a place begins with a character, and with white space where it has some:
+/* The window before a place begins with a character, and with white space where it has some:
  * words of the whole text begin there too. */
 static size_t window_start(const uint8_t *text, size_t at)
 {
@@ -80,7 +80,7 @@ static size_t window_end(const uint8_t *text, size_t bytes, size_t at)
     return end;
 }
 
-/* A first word of a window may be the end of one: there must be another in front of the place. */
+/* A first word of a window may be the end of one: there must be another before the place. */
 static enum err is_boundary(struct asking *q, const uint8_t *text, size_t bytes, size_t at,
                             bool *yes)
 {

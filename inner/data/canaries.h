@@ -8,8 +8,8 @@
  *     OUT/out-0000.*     the others
  *     OUT/data.json      the tokenizer of the training text
  *
- * Which set a canary is in is the secret of the audit, and so are the random numbers behind it. One
- * canary is one example, one document and one owner, so it is one record whatever privacy.unit is.
+ * Which set a canary is in is the secret of the audit, and so are its random numbers. One
+ * canary is one example, one document and one owner, so it is one record with any privacy.unit.
  * Its ids are uniform, without special ids; its label is uniform.
  */
 #include "inner/data/loader.h"
@@ -23,7 +23,7 @@ struct canaries {
  * the objective makes no single example of one. */
 enum err canaries_write(const struct settings *s, const char *dir, uint64_t count,
                         struct arena *a) MUST;
-/* ERR_INPUT: none there, or of another objective or length. Close it, whatever it returns. */
+/* ERR_INPUT: none there, or of another objective or length. Close it after an error, too. */
 enum err canaries_open(struct canaries *c, const struct settings *s, const char *dir,
                        struct arena *a) MUST;
 void canaries_close(struct canaries *c);

@@ -46,7 +46,7 @@ static enum err csv_quoted(struct csv *c, size_t begun, size_t number)
     }
     if (csv_letter(c) != ',' && !csv_line_ends(c))
         return err_set(ERR_INPUT,
-                       "field %zu has text behind the quote that closes it; a quote within a field "
+                       "field %zu has text after the quote that closes it; a quote within a field "
                        "is written twice",
                        number);
     return ERR_OK;

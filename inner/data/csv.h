@@ -17,7 +17,7 @@ struct csv {
     struct buffer scratch; /* its owner frees it */
 };
 
-/* The record at c->at, which moves behind it. fields: the first `most` ones, UTF-8 without a zero
+/* The record at c->at, which moves after it. fields: the first `most` ones, UTF-8 without a zero
  * byte, in `a`. count: all of them; 0: a blank line. ERR_INPUT names the field. */
 enum err csv_read(struct csv *c, struct arena *a, const char **fields, size_t most,
                   size_t *count) MUST;

@@ -70,7 +70,7 @@ static enum err check_index_size(const struct indexed *x, const char *path, size
                        path, (unsigned long long)(needed - rest));
     if (rest > needed)
         return err_set(ERR_INPUT,
-                       "%s: %llu bytes behind the document index (a data set with modes, which "
+                       "%s: %llu bytes after the document index (a data set with modes, which "
                        "holds more than text?)",
                        path, (unsigned long long)(rest - needed));
     return ERR_OK;
@@ -94,7 +94,7 @@ static enum err check_sentences(struct indexed *x, const char *path, uint64_t bi
     if (x->tokens * x->id_bytes == bin_bytes)
         return ERR_OK;
     return err_set(ERR_INPUT,
-                   "%s: its sequences have %llu bytes, the .bin beside it has %llu; copy both "
+                   "%s: its sequences have %llu bytes, the .bin next to it has %llu; copy both "
                    "files again",
                    path, (unsigned long long)(x->tokens * x->id_bytes),
                    (unsigned long long)bin_bytes);

@@ -47,7 +47,7 @@ struct indexed_writer {
     unsigned id_bytes;
     int64_t vocab;
     int32_t *lengths; /* (sentences), and room for more */
-    uint64_t *ends;   /* (documents): the sentence behind each */
+    uint64_t *ends;   /* (documents): the sentence after each */
     uint64_t sentences, documents, tokens;
     size_t lengths_room, ends_room;
 };
@@ -59,7 +59,7 @@ enum err indexed_open(struct indexed_writer *w, const char *stem, int64_t vocab)
 enum err indexed_sentence(struct indexed_writer *w, const int32_t *ids, size_t count) MUST;
 /* The document ends; one without sentences is left out. */
 enum err indexed_document_end(struct indexed_writer *w) MUST;
-/* Durable. ERR_INPUT: there was no sentence at all. Frees everything, whatever it returns. */
+/* Durable. ERR_INPUT: there was no sentence at all. Frees everything, after an error too. */
 enum err indexed_close(struct indexed_writer *w) MUST;
 /* Leaves no file of this call; a zeroed or closed writer is fine. */
 void indexed_abandon(struct indexed_writer *w);

@@ -50,7 +50,7 @@ enum err labels_parse(const uint8_t **labels, const char *path, const uint8_t *d
     if (count != documents || (size_bytes - HEADER_BYTES) / 4 != count ||
         (size_bytes - HEADER_BYTES) % 4)
         return err_set(ERR_INPUT,
-                       "%s: the header promises %llu labels in %zu bytes; the data set beside it "
+                       "%s: the header promises %llu labels in %zu bytes; the data set next to it "
                        "has %llu documents",
                        path, (unsigned long long)count, size_bytes, (unsigned long long)documents);
     for (uint64_t i = 0; i < documents; i++)
@@ -121,13 +121,13 @@ static enum err parse_line(const struct work *w, struct line *l, const char *lin
     if (w->o->owners) {
         struct span owner = next_field(&at, end);
         if (!owner.bytes || !at)
-            return bad_line(l, "no owner in front of the first tab; owner<TAB>label<TAB>text is "
+            return bad_line(l, "no owner before the first tab; owner<TAB>label<TAB>text is "
                                "expected");
         l->owner = owners_name(owner.text, owner.bytes);
     }
     l->label = next_field(&at, end);
     if (!l->label.bytes || l->label.bytes > NAME_BYTES_MAX)
-        return bad_line(l, "no label, or one of more than 256 bytes, in front of the first tab");
+        return bad_line(l, "no label, or one of more than 256 bytes, before the first tab");
     for (; at; l->texts++) {
         if (l->texts == 2)
             return bad_line(l, "more than two texts; label<TAB>text or label<TAB>text<TAB>text "

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LABELS_H
 #define LABELS_H
-/* Labelled documents. NAME.labels beside NAME.bin and NAME.idx (indexed.h) has the class of each
+/* Labelled documents. NAME.labels next to NAME.bin and NAME.idx (indexed.h) has the class of each
  * document, which is one text, or two for a task on pairs of texts (a sentence each):
  *
  *     8 bytes     "ATLABELS"
  *     uint64 n    documents
  *     int32[n]    class, 0 .. classes - 1; the sidecar (sidecar.h) has their names
  *
- * They are made from lines `label<TAB>text` or `label<TAB>text<TAB>text_b`, perhaps with
- * `owner<TAB>` in front (owners.h), or from the columns of CSV files (columns.h), .csv. The texts
- * become ids here, so that training needs no tokenizer.
+ * They are made from lines `label<TAB>text` or `label<TAB>text<TAB>text_b`, perhaps after
+ * `owner<TAB>` (owners.h), or from the columns of CSV files (columns.h), .csv. The texts become ids
+ * here, so that training needs no tokenizer.
  */
 #include "inner/data/columns.h"
 #include "inner/data/owners.h"

@@ -78,7 +78,7 @@ uint64_t loader_order(const struct loader *l, uint64_t place)
     return l->mixture ? mixed_order(l, place) : loader_order_of(l, l->windows, place);
 }
 
-/* The last shard whose first window is not behind it. */
+/* The last shard whose first window is not after it. */
 size_t loader_shard(const struct loader *l, uint64_t window)
 {
     size_t low = 0, high = l->set.count;
@@ -169,7 +169,7 @@ static enum err open_sidecars(struct loader *l, struct arena *perm)
         TRY(sidecar_read(&s, directory, perm, &found));
         if (found && l->directory && !sidecar_same_tokenizer(&s, &l->sidecar))
             return err_set(ERR_INPUT,
-                           "%s and %s hold shards of different tokenizers; make one of them anew: "
+                           "%s and %s hold shards of different tokenizers; make one of them again: "
                            "atoll data --tokenizer %s",
                            directory, l->directory, l->directory);
         if (!found)
@@ -188,7 +188,7 @@ enum err loader_same_tokenizer(const struct loader *a, const struct loader *b)
     bool same = !a->directory || !b->directory || sidecar_same_tokenizer(&a->sidecar, &b->sidecar);
     return same ? ERR_OK
                 : err_set(ERR_INPUT,
-                          "%s and %s hold shards of different tokenizers; make one of them anew: "
+                          "%s and %s hold shards of different tokenizers; make one of them again: "
                           "atoll data --tokenizer %s",
                           a->directory, b->directory, a->directory);
 }
@@ -208,7 +208,7 @@ static enum err open_deal(struct loader *l, struct arena *perm)
 /* ---- mixture ---- */
 enum { LENGTHS_SAMPLED = 4096 };
 
-/* The first window of this shard or of one behind it; windows follow their shards. */
+/* The first window of this shard or of one after it; windows follow their shards. */
 static uint64_t window_of_shard(const struct loader *l, size_t shard)
 {
     uint64_t low = 0, high = l->windows;
@@ -321,7 +321,7 @@ enum err loader_resume(struct loader *l, uint64_t step, const struct mixture_pha
     return e;
 }
 
-/* As a restart behind this step goes on. */
+/* As a restart after this step does. */
 enum err loader_change(struct loader *l, uint64_t step, const struct loader_changes *c)
 {
     struct mixture_phase now;

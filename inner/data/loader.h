@@ -10,7 +10,7 @@
  * says which source a place of the site's order draws from; without weights all files are one.
  * In an epoch each example comes exactly once, in an order drawn by a keyed permutation that is
  * computed, not stored. The order belongs to the site, and the ranks of a step cut it into disjoint
- * parts: the same examples make up a step whatever the number of ranks. With examples of one length
+ * parts: the same examples make up a step with any number of ranks. With examples of one length
  * a rank has a run of the order; with varying lengths the ranks are dealt equal numbers of tokens
  * (deal.h). With own_shards a rank reads its own files alone and draws from them as a site of one
  * rank with a seed of its own: what it sees depends on the number of ranks. Reads of the text are
@@ -41,7 +41,7 @@ struct objective {
     /* Adds its number of targets. */
     void (*count)(const struct loader *l, uint64_t window, uint64_t example,
                   struct target_counts *c);
-    /* Where its text is, whatever the epoch: the first id, or one in front of it in the same
+    /* Where its text is, the same in each epoch: the first id, or one before it in the same
      * document where the epoch decides where it begins. */
     void (*origin)(const struct loader *l, uint64_t window, size_t *shard, uint64_t *token);
 };
@@ -57,7 +57,7 @@ struct loader_options {
     const struct objective *objective; /* what the text becomes */
     const struct settings *settings;   /* data.*; the causal objective needs none: NULL */
 };
-/* data.weights in mid-run, for the steps behind `step`; a list by steps. One with another number of
+/* data.weights in mid-run, for the steps after `step`; a list by steps. One with another number of
  * weights than data.train has items is not for this loader. */
 struct loader_changes {
     size_t count;
@@ -68,7 +68,7 @@ struct loader_changes {
     } list[MIXTURE_CHANGES_MAX];
 };
 struct loader_deal { /* of one step: examples vary in length and there are several ranks */
-    uint64_t next;   /* the step behind it; 0: none yet */
+    uint64_t next;   /* the step after it; 0: none yet */
     uint32_t *order, *lengths;
     uint64_t *keys;
 };
@@ -80,7 +80,7 @@ struct loader {
     struct sidecar sidecar; /* of the first shard's directory */
     const char *directory;  /* where it lies; NULL: there is none */
     const char *unknown;    /* a directory without one; NULL: all have one */
-    uint64_t *window_first; /* (shards + 1) examples in front of each shard; or NULL */
+    uint64_t *window_first; /* (shards + 1) examples before each shard; or NULL */
     uint64_t windows;       /* examples of one epoch, > 0 */
     size_t rank_sequences;  /* of one rank in one step */
     bool token_targets, sequence_targets; /* may a batch have any? */
@@ -102,7 +102,7 @@ uint64_t loader_place(const struct loader *l, uint64_t step);
 const struct mixture_phase *loader_phase(const struct loader *l, uint64_t step);
 enum err loader_resume(struct loader *l, uint64_t step, const struct mixture_phase *stored,
                        bool *changed) MUST;
-/* Other changes behind this step: the list is borrowed. */
+/* Other changes after this step: the list is borrowed. */
 enum err loader_change(struct loader *l, uint64_t step, const struct loader_changes *c) MUST;
 /* The window at a place of the site's endless order. */
 uint64_t loader_order(const struct loader *l, uint64_t place);

@@ -52,7 +52,7 @@ static enum err poisson_check(const struct lot_sizes *s)
         return ERR_OK;
     return err_set(ERR_CONFIG,
                    "%llu records a step, and data.train holds %llu in all: a step may not hold "
-                   "everybody; take a smaller train.batch_tokens or more text",
+                   "all; take a smaller train.batch_tokens or more text",
                    (unsigned long long)s->expected, (unsigned long long)s->records);
 }
 

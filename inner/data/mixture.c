@@ -65,8 +65,8 @@ static const double *weights_at(const struct mixture_weights *w, uint64_t place)
     return w->list[i].weights;
 }
 
-/* The phases that begin behind this place. Weights that stay the same begin none, so that a
- * restart, which cannot tell, goes on alike. */
+/* The phases that begin after this place. Weights that stay the same begin none, so that a
+ * restart, which cannot tell, continues alike. */
 static void phases_behind(struct mixture *m, const struct mixture_weights *w, uint64_t place)
 {
     m->phase_count = 1;
@@ -115,7 +115,7 @@ enum err mixture_resume(struct mixture *m, const struct mixture_weights *w, uint
     struct mixture_phase now;
     TRY(check_sources(m, stored));
     if (stored->from > place)
-        return err_set(ERR_MISMATCH, "its mixture of sources begins behind its step");
+        return err_set(ERR_MISMATCH, "its mixture of sources begins after its step");
     phase_make(&now, m, weights_at(w, place), place);
     *changed = stored->count != m->count || memcmp(stored->shares, now.shares, sizeof now.shares);
     if (*changed)

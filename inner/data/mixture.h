@@ -7,13 +7,13 @@
  *
  * No random number decides. Of the first n places of a phase source i has c(i, n) places: n is
  * divided at each source into its share, rounded to nearest, and what is left for the sources
- * behind it. So the counts follow the weights at every step, not on average: source 0 by half an
- * example at most, each further source by at most half an example more than the one in front of
+ * after it. So the counts follow the weights at every step, not on average: source 0 by half an
+ * example at most, each further source by at most half an example more than the one before
  * it. They are closed formulas, which any step may ask for.
  *
  * A phase has fixed weights; it begins at a place with the counts so far. data.anneal_from begins
  * one, a change of the weights in mid-run does, and so does a restart with other weights. The phase
- * of a step is part of the checkpoint, so that a source goes on where it was.
+ * of a step is part of the checkpoint, so that a source continues where it was.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ struct mixture_phase {                     /* also its form in checkpoints: no p
     uint64_t from;                         /* first place */
     uint64_t count;                        /* sources; 0: not set */
     uint64_t windows[MIXTURE_SOURCES_MAX]; /* examples of each source */
-    uint64_t before[MIXTURE_SOURCES_MAX];  /* examples of it in front of `from` */
+    uint64_t before[MIXTURE_SOURCES_MAX];  /* examples of it before `from` */
     uint64_t shares[MIXTURE_SOURCES_MAX];  /* of MIXTURE_WHOLE; 0: none from here on */
 };
 #define MIXTURE_WHOLE (UINT64_C(1) << 32)
@@ -58,10 +58,10 @@ struct mixture_weights {
         const double *weights; /* [sources] */
     } list[MIXTURE_PHASES_MAX];
 };
-/* One more, behind those that begin at its place. */
+/* One more, after those that begin at its place. */
 void mixture_weights_add(struct mixture_weights *w, uint64_t from, const double *weights);
 void mixture_begin(struct mixture *m, const struct mixture_weights *w);
-/* Goes on at `place` behind a stored phase, whose counts stay; count 0: there is none, and every
+/* Continues at `place` after a stored phase, whose counts stay; count 0: there is none, and every
  * source begins. Other weights than the stored ones begin a phase there: *changed. ERR_MISMATCH: a
  * source has gone, or holds other examples. */
 enum err mixture_resume(struct mixture *m, const struct mixture_weights *w, uint64_t place,
@@ -76,7 +76,7 @@ struct mixture_draw {
 struct mixture_draw mixture_draw(const struct mixture *m, uint64_t place);
 /* The share of the tokens that a source gets at this place. */
 double mixture_weight(const struct mixture *m, uint64_t place, size_t source);
-/* Examples of each source in front of a place. */
+/* Examples of each source before a place. */
 void mixture_counts(const struct mixture *m, uint64_t place, uint64_t counts[MIXTURE_SOURCES_MAX]);
 
 #endif

@@ -132,7 +132,7 @@ static enum err cut_all(struct mlm *m, bool fill)
         if (!s->indexed && m->pairs != DATA_PAIRS_NONE)
             return err_set(ERR_INPUT,
                            "%s: data.pairs = %s needs documents and their sentences; this shard "
-                           "has none (a .idx beside it): atoll data --split-sentences makes them",
+                           "has none (a .idx next to it): atoll data --split-sentences makes them",
                            s->path, config_choice_name(data_pairs_choices, m->pairs));
         if (s->indexed)
             TRY(cut_indexed(&c, s));

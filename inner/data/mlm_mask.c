@@ -34,7 +34,7 @@ static void choose_tokens(const struct mlm *m, struct mlm_draws *d, int32_t *ids
     }
 }
 
-/* First ids of words: the one behind a special id starts one in any case. */
+/* First ids of words: the one after a special id starts one in any case. */
 static size_t find_words(const struct mlm *m, const int32_t *ids, size_t n, int32_t *words)
 {
     size_t count = 0;

@@ -8,8 +8,7 @@
  *
  * Targets are of two kinds: of a token (batch.targets) and of a sequence (batch.labels). Losses
  * and gradients are sums over targets; a step divides the sum of each kind by its number over the
- * whole step of the site. A step of a site has batch_tokens / sequence examples, whatever their
- * lengths.
+ * whole step of the site. A step of a site has batch_tokens / sequence examples of any length.
  */
 #include "inner/data/loader.h"
 

@@ -6,8 +6,8 @@
 #include "inner/data/objective.h"
 
 struct documents {
-    uint64_t *in_front; /* (shards + 1) documents in front of each shard */
-    uint64_t *first;    /* (documents + 1) windows in front of each document */
+    uint64_t *in_front; /* (shards + 1) documents before each shard */
+    uint64_t *first;    /* (documents + 1) windows before each document */
 };
 
 static uint64_t document_first(const struct shard *s, uint64_t document)
@@ -23,7 +23,7 @@ static enum err count_documents(struct documents *x, const struct loader *l, str
         const struct shard *s = &l->set.shards[i];
         if (!s->indexed)
             return err_set(ERR_INPUT,
-                           "%s: no index beside this shard (.idx), which windows of one document "
+                           "%s: no index next to this shard (.idx), which windows of one document "
                            "need (privacy.unit): atoll data --documents makes such shards",
                            s->path);
         x->in_front[i + 1] = x->in_front[i] + s->index.documents_count;
@@ -67,7 +67,7 @@ static struct stretch stretch_of(const struct loader *l, uint64_t window)
     struct stretch s = {.shard = loader_shard(l, window)};
     uint64_t low = x->in_front[s.shard], high = x->in_front[s.shard + 1], S = l->options.sequence;
     const struct shard *shard = &l->set.shards[s.shard];
-    while (high - low > 1) { /* the last document whose first window is not behind it */
+    while (high - low > 1) { /* the last document whose first window is not after it */
         uint64_t middle = (low + high) / 2;
         if (x->first[middle] <= window)
             low = middle;

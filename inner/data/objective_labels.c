@@ -21,10 +21,11 @@ struct pair { /* of one document: tokens that are kept of one or two texts */
 static enum err check_specials(const struct loader *l)
 {
     if (!l->directory)
-        return err_set(ERR_INPUT,
-                       "%s: no data.json beside it; data.objective = labels needs the ids of [CLS] "
-                       "and [SEP] and the names of the classes",
-                       l->set.shards[0].path);
+        return err_set(
+            ERR_INPUT,
+            "%s: no data.json next to it; data.objective = labels needs the ids of [CLS] "
+            "and [SEP] and the names of the classes",
+            l->set.shards[0].path);
     for (int i = SIDECAR_CLS; i <= SIDECAR_SEP; i++)
         if (l->sidecar.special[i] < 0)
             return err_set(ERR_INPUT,
@@ -114,7 +115,7 @@ static enum err open_shard(struct loader *l, size_t i, uint32_t *task, struct ar
     bool found;
     if (!s->labels)
         return err_set(ERR_INPUT,
-                       "%s: no labels beside it (.labels); atoll data --labels makes such shards",
+                       "%s: no labels next to it (.labels); atoll data --labels makes such shards",
                        s->path);
     TRY(loader_directory(s->path, perm, &directory));
     TRY(sidecar_read(&c, directory, perm, &found));

@@ -21,7 +21,7 @@ static enum err check_specials(const struct loader *l)
     static const enum sidecar_special needed[] = {SIDECAR_CLS, SIDECAR_SEP, SIDECAR_MASK};
     if (!l->directory)
         return err_set(ERR_INPUT,
-                       "%s: no data.json beside it; data.objective = mlm needs the ids of [CLS], "
+                       "%s: no data.json next to it; data.objective = mlm needs the ids of [CLS], "
                        "[SEP] and [MASK], which atoll data writes there",
                        l->set.shards[0].path);
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)

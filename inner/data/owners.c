@@ -40,7 +40,7 @@ enum err owners_parse(const uint8_t **owners, const char *path, const uint8_t *d
     if (count != documents || (size_bytes - HEADER_BYTES) / OWNERS_ID_BYTES != count ||
         (size_bytes - HEADER_BYTES) % OWNERS_ID_BYTES)
         return err_set(ERR_INPUT,
-                       "%s: the header promises %llu owners in %zu bytes; the data set beside it "
+                       "%s: the header promises %llu owners in %zu bytes; the data set next to it "
                        "has %llu documents",
                        path, (unsigned long long)count, size_bytes, (unsigned long long)documents);
     *owners = data + HEADER_BYTES;

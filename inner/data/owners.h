@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef OWNERS_H
 #define OWNERS_H
-/* Whose text a document is: a patient, an account. NAME.owners beside NAME.bin and NAME.idx
+/* Whose text a document is: a patient, an account. NAME.owners next to NAME.bin and NAME.idx
  * (indexed.h) has the owner of each document:
  *
  *     8 bytes     "ATOWNERS"

@@ -18,7 +18,7 @@ static enum err check_kind(struct shard *s, const char *path, uint32_t magic, ui
     if (magic != SHARD_MAGIC_U16 && magic != SHARD_MAGIC_U32)
         return err_set(
             ERR_INPUT,
-            "%s: not a token shard (magic %u; %d or %d expected, or a Megatron .idx beside it); "
+            "%s: not a token shard (magic %u; %d or %d expected, or a Megatron .idx next to it); "
             "atoll data makes shards from text",
             path, magic, SHARD_MAGIC_U16, SHARD_MAGIC_U32);
     uint32_t expected = magic == SHARD_MAGIC_U16 ? SHARD_VERSION_U16 : SHARD_VERSION_U32;
@@ -40,7 +40,7 @@ static enum err check_size(const struct shard *s, const char *path, size_t size_
             "%s: cut short: the header promises %llu tokens, %llu are missing; copy the file again",
             path, (unsigned long long)s->count, (unsigned long long)(s->count - there));
     if (there > s->count || rest)
-        return err_set(ERR_INPUT, "%s: %llu bytes behind the %llu tokens that the header promises",
+        return err_set(ERR_INPUT, "%s: %llu bytes after the %llu tokens that the header promises",
                        path, (unsigned long long)((there - s->count) * s->id_bytes + rest),
                        (unsigned long long)s->count);
     return ERR_OK;
@@ -145,7 +145,7 @@ size_t shard_name_length(const char *item)
     return n > 0 && item[n] == '=' ? n : 0;
 }
 
-/* The path of an item; *length gets the length of the name in front of it. year=2020/a.bin is a
+/* The path of an item; *length gets the length of the name before it. year=2020/a.bin is a
  * path where such a file is. */
 static const char *path_of(const char *item, size_t *length)
 {
@@ -154,7 +154,7 @@ static const char *path_of(const char *item, size_t *length)
     return *length ? item + n + 1 : item;
 }
 
-/* Puts in front of the message what an item was taken for. */
+/* Adds to the message what an item was taken for. */
 static enum err item_error(enum err e, const char *item, const char *path)
 {
     return path == item ? e
@@ -291,7 +291,7 @@ static enum err file_add(struct config_list *files, struct arena *a, size_t *roo
     return ERR_OK;
 }
 
-/* What a pattern matches, each with the name of the item in front; what is a file is no pattern. */
+/* What a pattern matches, each after the name of the item; what is a file is no pattern. */
 static enum err files_match(struct config_list *files, struct arena *a, size_t *room,
                             const char *item)
 {

@@ -3,7 +3,7 @@
 #define SHARD_H
 /* Token shards (*.bin), read as they are through a memory mapping, of two kinds. llm.c's: magic
  * 20240520 version 1 (uint16 ids) and magic 20240801 version 7 (uint32 ids); header: 256
- * little-endian int32: magic, version, token count, 0... Megatron's: ids alone, beside a file .idx
+ * little-endian int32: magic, version, token count, 0... Megatron's: ids alone, next to a file .idx
  * (indexed.h) that cuts them into sentences and documents, and perhaps a file .labels (labels.h)
  * with a class for each document, and a file .owners (owners.h) that says whose it is. What is
  * wrong with a file (kind, version, cut short, ids beyond the vocabulary) is found here, at open,
@@ -68,11 +68,11 @@ enum err shard_items_plain(struct config_list *list, struct arena *a) MUST;
 enum err shard_groups(const struct config_list *list, struct arena *a, struct shard_group **groups,
                       size_t *count) MUST;
 
-/* The items one by one, names in front kept, with the files that a pattern matches in its place.
+/* The items one by one, with their names, with the files that a pattern matches in its place.
  * Opens none of them. */
 enum err shard_files(const struct config_list *list, struct arena *a,
                      struct config_list *files) MUST;
-/* Leaves out the files of shard_files that a set has already, under whatever path. twice: the first
+/* Leaves out the files of shard_files that a set has already, under any path. twice: the first
  * one; NULL: none. */
 enum err shard_files_once(struct config_list *files, struct arena *a, const char **twice,
                           size_t *left_out) MUST;

@@ -103,7 +103,7 @@ static enum err read_sidecar(struct sidecar *s, const char *path, struct arena *
     if (*s->sha256 && !digest_is_hex(s->sha256))
         return err_set(ERR_INPUT, "%s: \"sha256\" is not 64 hexadecimal characters", path);
     if (strchr(s->tokenizer, '/'))
-        return err_set(ERR_INPUT, "%s: \"tokenizer\" is not the name of a file beside it", path);
+        return err_set(ERR_INPUT, "%s: \"tokenizer\" is not the name of a file next to it", path);
     TRY(read_specials(s, &j, path));
     return read_classes(s, &j, path, a);
 }

@@ -28,7 +28,7 @@ struct sidecar_class {
     uint64_t count; /* documents with this label */
 };
 struct sidecar {
-    const char *tokenizer; /* file beside it; "": none */
+    const char *tokenizer; /* file next to it; "": none */
     const char *kind;      /* "bytes", "wordpiece", "bpe", "unigram"; "": not known */
     const char *sha256;    /* of the tokenizer's file, 64 hexadecimal characters; "": none */
     int64_t vocab;

@@ -21,7 +21,7 @@ struct source_options {
     bool whole_files;  /* a plain file is one document; false: a blank line ends one */
     const char *directory; /* for what is expanded; made if missing */
 };
-struct source_document { /* bytes of its text, without the line ends behind it */
+struct source_document { /* bytes of its text, without the line ends after it */
     uint64_t start, end;
 };
 struct source {

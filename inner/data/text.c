@@ -145,7 +145,7 @@ static bool is_shard(const char *name)
            (!strncmp(name, "train-", 6) || !strncmp(name, "eval-", 5));
 }
 
-/* A longer set made before would leave shards behind that the same pattern matches. */
+/* A longer set made before would leave further shards that the same pattern matches. */
 static enum err make_place(const struct work *w, uint64_t needed_bytes)
 {
     char **names, path[TEXT_PATH_BYTES];

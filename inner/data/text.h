@@ -18,7 +18,7 @@
  * With a tokenizer a document (source.h) begins with the tokenizer's bos, eos or sep token, the
  * first that it has. Documents stay whole unless there are few of them. The shards do not depend on
  * the number of threads. In an indexed data set each .bin has its .idx, a document stays in one
- * file, and no marker stands in front of it: the index has its border. Its sequences are sentences
+ * file, and no marker stands before it: the index has its border. Its sequences are sentences
  * (sentence.h), or it is one sequence. Where the lines name owners, all documents of an owner go to
  * one part, a document is never cut, and each .idx has its .owners (owners.h).
  */

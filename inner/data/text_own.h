@@ -37,7 +37,7 @@ struct work {
     const struct tokenizer *words;      /* one of the two; NULL: bytes or ids */
     struct tokenizer_scratch **scratch; /* one for each thread */
     int threads;
-    int32_t start_id; /* in front of each document; -1: none */
+    int32_t start_id; /* before each document; -1: none */
     uint64_t done_bytes;
 };
 struct text_out { /* the shard being filled */
@@ -54,7 +54,7 @@ struct text_out { /* the shard being filled */
 };
 struct text_ids { /* of a block */
     struct buffer_ids ids;
-    struct buffer_ids marks; /* of an indexed data set: TEXT_DOCUMENT in front of each document, and
+    struct buffer_ids marks; /* of an indexed data set: TEXT_DOCUMENT before each document, and
                                 the ids of each sentence */
 };
 
@@ -71,7 +71,7 @@ enum err text_shard_path(const struct work *w, int64_t part, uint32_t number, co
 /* The sentences of a block. */
 enum err text_indexed_put(const struct work *w, struct text_out *out, const struct block *b,
                           const struct text_ids *x) MUST;
-/* e: the error so far. Frees everything, whatever it returns. */
+/* e: the error so far. Frees everything, after an error too. */
 enum err text_indexed_close(const struct work *w, struct text_out *out, enum err e) MUST;
 
 /* Writes the shard that is being filled, and begins the next. */
@@ -89,12 +89,12 @@ enum err text_tokenizer_open(struct work *w, struct text_report *report) MUST;
 /* The blocks of all sources, how many are held out, and whole documents or not. */
 enum err text_blocks_cut(struct work *w, uint64_t tokens) MUST;
 enum err text_owners_deal(struct work *w, struct text_report *report) MUST; /* with owners */
-/* A place at `at` or behind it that cuts no word, sentence or character; at most the end of the
- * source. `from`: such a place in front of it. */
+/* A place at `at` or after it that cuts no word, sentence or character; at most the end of the
+ * source. `from`: such a place before it. */
 enum err text_cut(const struct work *w, struct tokenizer_scratch *x, const struct source *s,
                   uint64_t from, uint64_t at, uint64_t *cut) MUST;
 void text_tokenizer_close(struct work *w);
-/* Its file, and what names its special tokens, beside the shards. */
+/* Its file, and what names its special tokens, next to the shards. */
 enum err text_tokenizer_copy(const struct work *w) MUST;
 /* The digest of its file is stored in the report. */
 void text_tokenizer_describe(const struct work *w, struct sidecar *s, struct text_report *report);

@@ -23,14 +23,14 @@ struct document {
     uint64_t number; /* within the shard */
 };
 
-/* The first token of a document; of documents_count: behind the last. */
+/* The first token of a document; of documents_count: that after the last. */
 static uint64_t document_token(const struct indexed *x, uint64_t document)
 {
     uint64_t sentence = indexed_document(x, document);
     return sentence < x->sentences ? indexed_first(x, sentence) : x->tokens;
 }
 
-/* The last document that does not begin behind the token. */
+/* The last document that does not begin after the token. */
 static struct document document_of(const struct loader *l, uint64_t window)
 {
     struct document d;
@@ -54,7 +54,7 @@ static enum err check_documents(const struct loader *l, enum privacy_unit unit)
     for (size_t i = 0; i < l->set.count; i++)
         if (!l->set.shards[i].indexed)
             return err_set(ERR_INPUT,
-                           "%s: privacy.unit = %s, and no index beside this shard (.idx) says "
+                           "%s: privacy.unit = %s, and no index next to this shard (.idx) says "
                            "where its documents are: atoll data --documents makes such shards",
                            l->set.shards[i].path, config_choice_name(privacy_unit_choices, unit));
     return ERR_OK;
@@ -64,11 +64,12 @@ static enum err check_owners(const struct loader *l)
 {
     for (size_t i = 0; i < l->set.count; i++)
         if (!l->set.shards[i].owners)
-            return err_set(ERR_INPUT,
-                           "%s: privacy.unit = owner, and no list beside this shard (.owners) says "
-                           "whose its documents are: atoll data --owner-field or --owners makes "
-                           "one; or use privacy.unit = document, whose claim is weaker",
-                           l->set.shards[i].path);
+            return err_set(
+                ERR_INPUT,
+                "%s: privacy.unit = owner, and no list next to this shard (.owners) says "
+                "whose its documents are: atoll data --owner-field or --owners makes "
+                "one; or use privacy.unit = document, whose claim is weaker",
+                l->set.shards[i].path);
     return ERR_OK;
 }
 

@@ -52,7 +52,7 @@ static enum err inflate_all(const struct unpacking *u, z_stream *z)
         else if (result == Z_STREAM_END)
             break; /* what follows is padding */
         if (result != Z_OK)
-            return err_set(ERR_INPUT, "%s: gzip: %s behind %zu of %zu bytes", u->path,
+            return err_set(ERR_INPUT, "%s: gzip: %s after %zu of %zu bytes", u->path,
                            result == Z_BUF_ERROR ? "cut short" : "damaged", at, u->bytes);
     }
     return ERR_OK;
@@ -77,12 +77,12 @@ static enum err decompress_all(const struct unpacking *u, ZSTD_DStream *z)
         ZSTD_outBuffer to = {u->piece, PIECE_BYTES, 0};
         left = ZSTD_decompressStream(z, &to, &in);
         if (ZSTD_isError(left))
-            return err_set(ERR_INPUT, "%s: zstd: %s behind %zu of %zu bytes", u->path,
+            return err_set(ERR_INPUT, "%s: zstd: %s after %zu of %zu bytes", u->path,
                            ZSTD_getErrorName(left), in.pos, u->bytes);
         written = to.pos;
         TRY(u->sink->take(u->sink->self, u->piece, written));
     } while (in.pos < u->bytes || (left && written == PIECE_BYTES)); /* 0: the frame is whole */
-    return left ? err_set(ERR_INPUT, "%s: zstd: cut short behind %zu bytes", u->path, u->bytes)
+    return left ? err_set(ERR_INPUT, "%s: zstd: cut short after %zu bytes", u->path, u->bytes)
                 : ERR_OK;
 }
 

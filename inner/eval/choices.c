@@ -465,7 +465,7 @@ static enum err add_question(struct reading *r, const struct words *w)
     TRY(add_ids(r, (char *)r->context.data, bytes, &c->ids));
     last_question(c)->context_count = c->ids.count - last_question(c)->context;
     if (!last_question(c)->context_count)
-        return err_set(ERR_INPUT, "the text in front of the choices is empty");
+        return err_set(ERR_INPUT, "the text before the choices is empty");
     for (size_t i = 0; i < w->count; i++)
         TRY(add_choice(r, bytes, w->choice[i]));
     return ERR_OK;

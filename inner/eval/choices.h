@@ -22,10 +22,10 @@ enum { CHOICES_MAX = 26, CHOICES_QUESTIONS_MAX = 1 << 20, CHOICES_SHOTS_MAX = 64
 struct choices_options {
     const char *name, *path; /* a pattern: all files that match it, by name */
     const char *shots_path;  /* the same; NULL: none */
-    size_t shots;     /* worked examples in front of each question: the first of shots_path, of
-                         the question's subject where it has one */
-    size_t questions; /* the first ones of each file alone; 0: all */
-    int64_t vocab;    /* ids are below it */
+    size_t shots;            /* worked examples before each question: the first of shots_path, of
+                                the question's subject where it has one */
+    size_t questions;        /* the first ones of each file alone; 0: all */
+    int64_t vocab;           /* ids are below it */
     const struct tokenizer *tokenizer; /* NULL: a byte is an id, or with `ids` only .bin is read */
     bool ids;
 };

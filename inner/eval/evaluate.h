@@ -25,7 +25,7 @@ struct evaluate_sums {
     size_t values_count;
     float *largest; /* (layers) scratch */
     float *logits;  /* scratch; NULL: no predictions */
-    /* After each batch, with the windows so far; NULL: nobody. Set by the caller after open. */
+    /* After each batch, with the windows so far; NULL: none. Set by the caller after open. */
     void (*told)(void *self, uint64_t done);
     void *self;
 };

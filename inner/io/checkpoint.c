@@ -132,8 +132,8 @@ static bool verified_known(const char *path)
     return false;
 }
 
-/* Could a restart go on from this one? ERR_CORRUPT: no, a folder without a whole state is none; any
- * other error: nobody knows. */
+/* Could a restart continue from this one? ERR_CORRUPT: no, a folder without a whole state is none;
+ * any other error: it is not known. */
 static enum err verify(const char *path)
 {
     struct arena a = arena_make(0);
@@ -370,7 +370,7 @@ static enum err check_parts(const struct state *s, const struct checkpoint_part 
         if (parts[i].optional)
             continue;
         if (!stored)
-            return err_set(ERR_MISMATCH, "it lacks \"%s\"", parts[i].name);
+            return err_set(ERR_MISMATCH, "\"%s\" is missing", parts[i].name);
         if (stored->size_bytes != parts[i].size_bytes)
             return err_set(ERR_MISMATCH, "\"%s\": %zu bytes here, %zu there", parts[i].name,
                            parts[i].size_bytes, stored->size_bytes);

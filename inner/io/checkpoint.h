@@ -39,7 +39,7 @@ struct checkpoint_part {
     bool optional; /* load: stays as it is where the stored one is missing or has another size */
 };
 
-/* Writes and commits, then removes all but the newest `keep` (>= 1) that verify, and whatever an
+/* Writes and commits, then removes all but the newest `keep` (>= 1) that verify, and what an
  * abandoned future left. ERR_FULL, ERR_IO: nothing changed, the former checkpoint is still the
  * current one.
  */

@@ -35,8 +35,8 @@ struct family {
     const char *type, *title;                         /* model_type; in messages, NULL: in none */
     const struct family_architecture *architectures;  /* NULL name: the end */
     const char *prefix, *layer_before, *layer_behind; /* PREFIX BEFORE N BEHIND NAME */
-    struct family_names body, layer;                  /* with the prefix, which a file may lack */
-    struct family_names heads;                        /* without it */
+    struct family_names body, layer; /* with the prefix, which a file may leave out */
+    struct family_names heads;       /* without it */
     const char *const (*aliases)[2]; /* older name, name; NULL at the end. NULL: none */
     const char *const *constants;    /* ends of names of tensors that are no parameters */
     const struct hf_rule *rules;
@@ -68,7 +68,7 @@ const char *family_lacks_decoder(const struct settings *s);
 const char *family_lacks_encoder(const struct settings *s);
 /* The settings that every encoder has, from its heads. */
 enum err family_read_encoder(const struct hf_reading *r, unsigned heads) MUST;
-/* BERT's and ALBERT's blocks: norms behind each addition, learned positions, biases. */
+/* BERT's and ALBERT's blocks: norms after each addition, learned positions, biases. */
 enum err family_read_post_norm(const struct hf_reading *r, unsigned heads) MUST;
 const char *family_lacks_post_norm(const struct settings *s);
 char *family_post_norm_specials(const struct settings *s, struct arena *a);

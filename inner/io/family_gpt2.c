@@ -24,7 +24,7 @@ static const struct family_name layer[] = {
     {"mlp.down.bias", "mlp.c_proj.bias", WHOLE},
 };
 static const struct family_name heads[] = {{"head.weight", "lm_head.weight", WHOLE}};
-/* What older files hold beside the parameters: masks. */
+/* What older files hold in addition to the parameters: masks. */
 static const char *const constants[] = {".attn.bias", ".attn.masked_bias", NULL};
 
 static const struct hf_rule rules[] = {

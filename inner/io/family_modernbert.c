@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ModernBERT (Warner et al. 2024, 2412.13663): rotary positions, GeGLU, local attention in most
- * layers, the first norm behind the embeddings. */
+ * layers, the first norm after the embeddings. */
 #include "inner/io/family.h"
 #include <stdio.h>
 #include <string.h>

@@ -310,7 +310,7 @@ enum err hf_read_ignoring(struct hf_config *c, const char *path, const struct ar
     return reading_run(&r);
 }
 
-/* ---- beside a configuration ---- */
+/* ---- files next to a configuration ---- */
 
 static bool line_is_checked(const struct hf_config *c, const char *line)
 {

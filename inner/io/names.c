@@ -21,7 +21,7 @@ static bool ends_in(const char *name, const char *end)
 }
 
 /* The length of the head's name at the beginning of the name of one of its tensors; 0: of no head.
- * A file may lack all tensors of a head. */
+ * A file may have no tensor of a head. */
 static size_t head_name(const struct family *f, const char *ours)
 {
     static const char *const heads[] = {"mlm.", "pooler.", "pair.", "classes.", "head."};
@@ -54,7 +54,7 @@ static const struct tensor *weight_of(const struct table *t, const char *bias)
     return table_find(t, weight);
 }
 
-/* What stands for a tensor that we lack. */
+/* What stands for a tensor that this model does not have. */
 static void lack(struct names_pair *p, const struct names_context *x, const char *ours)
 {
     const struct tensor *weight = ends_in(ours, ".bias") ? weight_of(x->table, ours) : NULL;
@@ -397,7 +397,7 @@ struct opened {
     char **plain; /* [tensors.count] the names without prefix, and not the older ones */
 };
 
-/* What torch.compile and DistributedDataParallel put in front of every name, once or both. */
+/* What torch.compile and DistributedDataParallel put before every name, once or both. */
 static const char *const wrappers[] = {"_orig_mod.", "module."};
 
 static size_t wrapper_at(const char *name)
@@ -417,11 +417,12 @@ static enum err find_wrapper(const struct safetensors *s, const char *path, size
     for (size_t i = 0; i < s->count; i++) {
         const char *first = s->tensors[0].name, *name = s->tensors[i].name;
         if (strncmp(first, name, *length) || wrapper_at(name + *length))
-            return err_set(ERR_INPUT,
-                           "%s: of %s and %s one has a prefix of torch.compile (_orig_mod.) or "
-                           "DistributedDataParallel (module.) that the other lacks: save the inner "
-                           "model's state_dict()",
-                           path, first, name);
+            return err_set(
+                ERR_INPUT,
+                "%s: of %s and %s one has a prefix of torch.compile (_orig_mod.) or "
+                "DistributedDataParallel (module.) that the other does not have: save the inner "
+                "model's state_dict()",
+                path, first, name);
     }
     return ERR_OK;
 }
@@ -460,7 +461,7 @@ static bool same_data(const struct safetensors_tensor *x, const struct safetenso
            !memcmp(x->data, y->data, x->size_bytes);
 }
 
-/* NULL: the file lacks it. Under two names, it must be the same twice. */
+/* NULL: the file does not have it. Under two names, it must be the same twice. */
 static enum err opened_find(const struct opened *file, const struct names_pair *p, const char *path,
                             const struct safetensors_tensor **out)
 {
@@ -571,7 +572,7 @@ static enum err fetch(const struct names_pair *p, const struct opened *file, flo
     return ERR_OK;
 }
 
-/* What older files hold beside the parameters: masks, rope's angles, position ids. */
+/* What older files hold in addition to the parameters: masks, rope's angles, position ids. */
 static bool constant(const struct family *f, const char *name)
 {
     for (size_t i = 0; f->constants[i]; i++)
@@ -723,7 +724,7 @@ enum err names_file(const char *path, struct arena *a, char **file)
     char *inside;
     TRY_ALLOC(*file = arena_printf(a, "%s/%s", path, names[0]));
     TRY_ALLOC(inside = arena_printf(a, "%s/.", path));
-    if (!file_exists(inside)) /* else a folder without them: *file is what it lacks */
+    if (!file_exists(inside)) /* else a folder without them: *file is what is missing */
         TRY_ALLOC(*file = arena_string(a, path, strlen(path)));
     return ERR_OK;
 }
@@ -760,10 +761,11 @@ static enum err check_files(const char *path, const char *file, struct arena *a)
             path, path);
     TRY_ALLOC(other = arena_printf(a, "%s/model.safetensors.index.json", path));
     if (ends_in(file, "/model.safetensors") && file_exists(other))
-        log_event(LOG_WARN, "import",
-                  "file=%s why=\"taken, as transformers does; %s beside it is not read: remove the "
-                  "one that you do not mean\"",
-                  file, other);
+        log_event(
+            LOG_WARN, "import",
+            "file=%s why=\"taken, as transformers does; %s next to it is not read: remove the "
+            "one that you do not mean\"",
+            file, other);
     return ERR_OK;
 }
 

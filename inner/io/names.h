@@ -4,8 +4,8 @@
 /* Our slab as a model of Hugging Face (model.safetensors and config.json that transformers loads),
  * and back. The families are tables: family.h. q, k, v, and gate, up may be tensors of their own
  * there; GPT-2's matrices are transposed; a family that always has biases gets zeros for those that
- * a model lacks, which is the same function. The padding of the vocabulary is cut; a tied head is
- * not written.
+ * a model does not have, which is the same function. The padding of the vocabulary is cut; a tied
+ * head is not written.
  */
 #include <stdint.h>
 #include "inner/model/table.h"
@@ -46,14 +46,14 @@ enum err names_config(const char *path, struct arena *a, char **config) MUST;
 /* Fills the host slab from `path`: a safetensors file, the index of several, or a folder with one
  * of these. F32, BF16 or F16, with or without the family's prefix ("transformer.", "model.",
  * "bert.", ..). ERR_MISMATCH names the tensor whose shape differs, or that this model has no place
- * for; a bias that this model lacks must be zero, and the head of a tied model the embedding. A
- * config.json beside it must describe the model of these settings (hf_config.h); without one this
- * is not checked. */
+ * for; a bias that this model does not have must be zero, and the head of a tied model the
+ * embedding. A config.json next to the file must describe the model of these settings
+ * (hf_config.h); without one this is not checked. */
 enum err names_import(const struct settings *s, const struct table *t, float *slab,
                       const char *path) MUST;
 /* The same for encoders, and says which heads only one side has: names of ours, "mlm, pooler",
- * empty: none. `seeded`: the file lacks them, they have the initial parameters of run.seed. `left`:
- * the model lacks them, the file's are not read. The texts live in the arena. */
+ * empty: none. `seeded`: the file does not have them, they have the initial parameters of run.seed.
+ * `left`: the model does not have them, the file's are not read. The texts live in the arena. */
 struct names_source {
     const char *path;
     struct arena *arena;

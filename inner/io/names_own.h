@@ -18,14 +18,14 @@ struct names_pair {
     char theirs[96]; /* with prefix */
     size_t prefix;   /* length of it */
     char ours[TABLE_NAME_MAX];
-    const struct tensor *tensor; /* NULL: one that we lack */
+    const struct tensor *tensor; /* NULL: one that this model does not have */
     size_t first, rows, columns; /* of ours; columns 0: a vector */
     bool transposed;
     bool again;   /* the head of a tied model: the embedding once more */
-    bool absent;  /* of a head that we lack: not written, and not read */
-    bool zeros;   /* we lack it, and zeros mean the same: a bias, or token types */
+    bool absent;  /* of a head that this model does not have: not written, and not read */
+    bool zeros;   /* this model does not have it, and zeros mean the same: a bias, or token types */
     bool written; /* in an exported file */
-    bool seeded;  /* of a head that the file lacks: keeps its initial parameters */
+    bool seeded;  /* of a head that the file does not have: keeps its initial parameters */
 };
 
 /* All pairs of the model's family. ERR_UNSUPPORTED: it is of none. */

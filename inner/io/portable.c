@@ -177,7 +177,7 @@ static enum err note_hex(struct writing *w, const char *key, const struct digest
 }
 
 /* config.json says what function the parameters are of, which no shape shows: one of another model
- * beside these files is found. */
+ * next to these files is found. */
 static enum err config_digest(const char *dir, struct arena *a, struct digest *d, const char **path)
 {
     uint8_t *data;
@@ -371,10 +371,11 @@ static enum err read_part(struct portable_reading *r, struct checkpoint_part *p)
 static enum err meta_text(const struct portable_reading *r, const char *key, const char **text)
 {
     *text = safetensors_metadata(&r->file, key);
-    return *text ? ERR_OK
-                 : err_set(ERR_INPUT,
-                           "%s: its metadata lack \"%s\": not a file of atoll export --checkpoint",
-                           r->path, key);
+    return *text
+               ? ERR_OK
+               : err_set(ERR_INPUT,
+                         "%s: its metadata have no \"%s\": not a file of atoll export --checkpoint",
+                         r->path, key);
 }
 
 static enum err meta_number(const struct portable_reading *r, const char *key, uint64_t *value)
@@ -432,11 +433,12 @@ static enum err check_config(const struct portable_reading *r)
     TRY(config_digest(r->dir, r->layout.a, &is, &path));
     return digest_equal(&is, &want)
                ? ERR_OK
-               : err_set(ERR_INPUT,
-                         "%s is not as it was written with %s: it is of another export, or another "
-                         "program changed it; write the files anew (atoll export --checkpoint), or "
-                         "import the model alone (--model)",
-                         path, r->path);
+               : err_set(
+                     ERR_INPUT,
+                     "%s is not as it was written with %s: it is of another export, or another "
+                     "program changed it; write the files again (atoll export --checkpoint), or "
+                     "import the model alone (--model)",
+                     path, r->path);
 }
 
 static enum err next_part(struct portable_reading *r, struct portable *p, const char *item,
@@ -461,7 +463,7 @@ static enum err next_part(struct portable_reading *r, struct portable *p, const 
                ? ERR_OK
                : err_set(ERR_INPUT,
                          "%s: \"%s\" is not as it was written: the files of %s are of different "
-                         "exports, or another program changed them; write them anew (atoll export "
+                         "exports, or another program changed them; write them again (atoll export "
                          "--checkpoint), or import the model alone (--model)",
                          r->path, name, r->dir);
 }

@@ -225,7 +225,7 @@ static int range_order(const void *a, const void *b)
     const struct range *x = a, *y = b;
     if (x->begin != y->begin)
         return x->begin < y->begin ? -1 : 1;
-    return x->end < y->end ? -1 : x->end > y->end; /* empty tensors stand in front */
+    return x->end < y->end ? -1 : x->end > y->end; /* empty tensors come first */
 }
 
 static enum err ranges_check(const struct reading *r, uint64_t data_bytes)
@@ -235,7 +235,7 @@ static enum err ranges_check(const struct reading *r, uint64_t data_bytes)
         const struct range *x = &r->ranges[i];
         if (x->begin != at)
             return err_set(ERR_INPUT, "%s: tensor %.100s: its data %s the data before it", r->path,
-                           x->tensor.name, x->begin < at ? "overlaps" : "leaves a gap behind");
+                           x->tensor.name, x->begin < at ? "overlaps" : "leaves a gap after it");
         at = x->end;
     }
     if (at > data_bytes)
@@ -243,7 +243,7 @@ static enum err ranges_check(const struct reading *r, uint64_t data_bytes)
                        "%s: cut short: %llu bytes of data are missing; copy the file again",
                        r->path, (unsigned long long)(at - data_bytes));
     if (at < data_bytes)
-        return err_set(ERR_INPUT, "%s: %llu bytes behind the last tensor", r->path,
+        return err_set(ERR_INPUT, "%s: %llu bytes after the last tensor", r->path,
                        (unsigned long long)(data_bytes - at));
     return ERR_OK;
 }
@@ -340,7 +340,7 @@ static enum err index_read(const char *path, struct safetensors_place **places, 
     for (*count = 0; *count < map->count; ++*count) {
         const struct json *j = &map->items[*count];
         if (j->kind != JSON_WORDS || !*j->text || *j->text == '.' || strchr(j->text, '/'))
-            return err_set(ERR_INPUT, "%s: weight_map.%.100s does not name a file beside it", path,
+            return err_set(ERR_INPUT, "%s: weight_map.%.100s does not name a file next to it", path,
                            j->key);
         (*places)[*count] = (struct safetensors_place){j->key, j->text};
     }

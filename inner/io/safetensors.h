@@ -6,7 +6,7 @@
  * from the end of the JSON. The writer sorts by dtype size (largest first), then name, and pads the
  * header with blanks to 8, as the reference does. The reader maps the file and refuses what the
  * format forbids: duplicate names, gaps, overlaps, ranges that do not match dtype and shape, bytes
- * behind the last tensor.
+ * after the last tensor.
  */
 #include "inner/config/json.h"
 #include "kernels/base/file.h"
@@ -43,7 +43,7 @@ struct safetensors {
  * NULL: none. size_bytes of a tensor must be product(shape) x dtype size. */
 enum err safetensors_write(const char *path, const struct safetensors_tensor *tensors, size_t count,
                            const char *const *metadata) MUST;
-/* One file; or all files that a *.index.json names, which must lie beside it and hold exactly the
+/* One file; or all files that a *.index.json names, which must lie next to it and hold exactly the
  * tensors that it says. Names, table in `a`; data borrowed from the mappings until
  * safetensors_close. ERR_INPUT says what is wrong. */
 enum err safetensors_open(struct safetensors *s, struct arena *a, const char *path) MUST;

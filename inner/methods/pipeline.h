@@ -40,7 +40,7 @@ struct pipeline {
 };
 /* ERR_CONFIG: the ranks do not divide the modules. */
 enum err pipeline_check(const struct settings *s, int ranks) MUST;
-/* Bytes of device memory beside the model. */
+/* Bytes of device memory in addition to the model. */
 size_t pipeline_plan(const struct settings *s, const struct table *t, enum dtype model_type,
                      size_t tokens_max);
 size_t pipeline_kept_slabs(const struct pipeline *p); /* of earlier parameters, in checkpoints */

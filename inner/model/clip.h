@@ -35,7 +35,7 @@ struct clip_cut {
     size_t records;
 };
 /* Adds the sum over the records of g_r min(1, C / |g_r|) to the model's gradients. cut NULL: a
- * record is a sequence. norms (records): |g_r| in front of clipping, for tests; they are secret.
+ * record is a sequence. norms (records): |g_r| before clipping, for tests; they are secret.
  * NULL: not written. */
 enum err clip_accumulate(struct clip *c, const struct batch *b, const struct clip_cut *cut,
                          double *norms) MUST;

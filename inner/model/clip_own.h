@@ -15,7 +15,7 @@ struct clip {
     double *norms;       /* (sequences_max) of the records */
     size_t *targets;     /* (sequences_max) token targets of a record */
     size_t *labels;      /* (sequences_max) labels of a record */
-    double *loss;        /* (MODEL_LOSSES): written by passes, read by nobody */
+    double *loss;        /* (MODEL_LOSSES): written by passes, and not read */
     float *sum;          /* slow: (elements) the clipped sum */
     struct ghost *ghost;
 };

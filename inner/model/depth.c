@@ -126,7 +126,7 @@ static int source_of(const struct depth_stage *x, int layer)
 }
 
 /* Tensors of two layers correspond by their place: all layers have the same, but for a first norm
- * that the first layer may lack, so they are counted from the end of the layer. */
+ * that the first layer may not have, so they are counted from the end of the layer. */
 static size_t layer_end(const struct table *t, int layer)
 {
     size_t i = t->count;

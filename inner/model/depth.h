@@ -35,10 +35,10 @@ struct depth_stage {
     int first;          /* layers first .. layers - 1 learn; 0: and the embeddings */
 };
 bool depth_stages(const struct settings *s); /* is train.stages given? */
-/* The stage of a step; without stages one of all steps and layers. Steps behind the last are the
+/* The stage of a step; without stages one of all steps and layers. Steps after the last are the
  * last stage's. */
 struct depth_stage depth_stage_of(const struct settings *s, uint64_t step);
-/* The layers of the model after so many finished steps: a stage's layers are there from its first
+/* The layers of the model after `steps` finished steps: a stage's layers are there from its first
  * step on. */
 int depth_layers_after(const struct settings *s, int64_t steps);
 /* Does a stage with more layers begin at this step? */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dropout (Srivastava et al. 2014) where BERT has it: behind the embeddings, and on the output of
+/* Dropout (Srivastava et al. 2014) where BERT has it: after the embeddings, and on the output of
  * attention and MLP before it is added to the residual stream (Devlin et al. 2019, 1810.04805,
  * appendix A.2); not on the attention's probabilities. The mask depends on seed, site, step, place
  * in the model, and the example and position of a row: not on its rank or micro-batch, and backward

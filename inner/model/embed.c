@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In front of the blocks: x = wte[token] (+ wpe[position]) (+ wtt[type]); with model.embed_norm
+/* Before the blocks: x = wte[token] (+ wpe[position]) (+ wtt[type]); with model.embed_norm
  * x = norm(x) (BERT, Devlin et al. 2019, 1810.04805); with embeddings of a width of their own
  * x = x P^T + b (ALBERT, Lan et al. 2020, 1909.11942, section 3.1).
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Behind the blocks: the heads. Tokens: plain, logits = x W^T at every position (GPT), or mlm,
+/* The heads, after the blocks. Tokens: plain, logits = x W^T at every position (GPT), or mlm,
  * logits = norm(act(x D^T + d)) W^T + b at the positions that have a target (BERT, Devlin et al.
  * 2019, 1810.04805). Sequences: pooled = tanh(x_0 P^T + p), or with model.pooler_norm norm(act(x_0
  * P^T + p)), of the first token of each sequence that has a label, or with model.pooling = mean of

@@ -2,10 +2,10 @@
 #ifndef MODEL_H
 #define MODEL_H
 /* One transformer. GPT-2, Llama, BERT, ALBERT and ModernBERT are settings of its one block, of the
- * embedding in front and of the heads behind. The model owns the slabs of
- * parameters and gradients and all activations on a device: allocated at open, their sizes known
- * before. Batches are packed. One thread. Asynchronous where the device is; model_step, model_eval
- * and model_logits wait.
+ * embedding before it and of the heads after it. The model owns the slabs of parameters and
+ * gradients and all activations on a device: allocated at open, their sizes known before. Batches
+ * are packed. One thread. Asynchronous where the device is; model_step, model_eval and model_logits
+ * wait.
  */
 #include "inner/model/table.h"
 #include "inner/data/batch.h"
@@ -23,7 +23,7 @@ struct model_memory {
 };
 
 /* train false: no gradients, and all layers share one layer's activations. They do so in training,
- * too, with train.activation_checkpointing = block: only the residual stream in front of each block
+ * too, with train.activation_checkpointing = block: only the residual stream before each block
  * is saved, and the backward recomputes the activations of the block, with the same bits. */
 struct model_options {
     const struct settings *settings; /* both borrowed for the model's life */
@@ -63,7 +63,7 @@ void model_params_changed(struct model *m);
 bool model_rounds_stochastically(
     const struct model *m); /* there is a bf16 copy and its rounding is stochastic */
 void model_set_step(struct model *m, int64_t step);
-/* The steps that the parameters have behind them, where it is not a step of this process: which
+/* The finished steps of the parameters, where it is not a step of this process: which
  * layers train.stages has reached. Before any call: all of train.steps. */
 void model_set_finished(struct model *m, int64_t steps);
 void model_grads_zero(struct model *m);

@@ -6,8 +6,8 @@
  * proj(attention(qkv(x)))), x = norm2(x + down(gelu(up(x)))). ModernBERT (Warner et al. 2024,
  * 2412.13663): pre norms, a GELU in the gate, attention within a window in most layers.
  *
- * norm_fwd adds the residual, so each state of the residual stream is written once (in front of
- * norm1, in front of norm2) and saved for the backward. The backward carries one gradient of the
+ * norm_fwd adds the residual, so each state of the residual stream is written once (before
+ * norm1, before norm2) and saved for the backward. The backward carries one gradient of the
  * stream, `dresidual`, and adds to it in place.
  */
 #include "inner/model/model_own.h"
@@ -241,7 +241,7 @@ static void mlp_down_fwd(struct model *m, size_t i, size_t T)
     block_profile(m, PROFILE_MLP);
 }
 
-/* Every saved activation behind norm1, which has run. */
+/* Every saved activation that comes after norm1, which has run. */
 static void block_inner_fwd(struct model *m, const struct batch *b, size_t i)
 {
     struct norm_run norm2 = norm2_of(m, i, b->tokens_count);

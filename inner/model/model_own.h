@@ -11,7 +11,7 @@
 #include "inner/model/depth.h"
 #include "inner/model/model.h"
 
-enum { NONE = WEIGHTS_NONE }; /* offset of a tensor that this model lacks */
+enum { NONE = WEIGHTS_NONE }; /* offset of a tensor that this model does not have */
 
 /* Offsets of tensors into the slabs. */
 struct norm_offsets {

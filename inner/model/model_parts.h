@@ -18,7 +18,7 @@ struct model_part {
     void *copy;
 };
 /* Sets of saved activations. Set 0 is that of evaluations and of whole passes. With delayed
- * gradients (train.pipeline = stale) each part's backward runs up to train.modules - 1 steps behind
+ * gradients (train.pipeline = stale) each part's backward runs up to train.modules - 1 steps after
  * its forward: as many sets more as there are parts. */
 size_t model_sets(const struct settings *s);
 size_t model_boundary_bytes(const struct model *m);

@@ -2,7 +2,7 @@
 #ifndef PROFILE_H
 #define PROFILE_H
 /* Device time of a step by class of op: events between the ops, each interval of one class. The
- * code that submits ops calls profile_record behind them with their class; outside of profiled
+ * code that submits ops calls profile_record after them with their class; outside of profiled
  * steps that tests one flag. While profiling is on, passes run op by op (no graphs). Only
  * profile_collect waits for the device. One thread.
  */
@@ -41,7 +41,7 @@ struct profile {
     struct dev *dev;
     bool on;
     unsigned first, used;             /* events */
-    uint8_t interval[PROFILE_EVENTS]; /* class of the ops in front of event i, i > 0 */
+    uint8_t interval[PROFILE_EVENTS]; /* class of the ops before event i, i > 0 */
     double seconds[PROFILE_COUNT];    /* sums over the collected steps */
     unsigned calls[PROFILE_COUNT];
     unsigned steps;

@@ -156,7 +156,7 @@ static bool has_norm1(const struct settings *s, int layer)
 
 /* Standard deviation 0.02. GPT-2 divides it, for matrices whose output is added to the residual
  * stream, by the root of the number of such additions, 2L (Radford et al. 2019, section 2.3): its
- * stream is the sum of them all. BERT's is normalised behind each addition and needs no such
+ * stream is the sum of them all. BERT's is normalised after each addition and needs no such
  * factor (Devlin et al. 2019 have 0.02 everywhere). */
 static void append_layer(struct builder *b)
 {

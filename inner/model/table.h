@@ -32,7 +32,7 @@
  *   classes.T.weight (classes, C) .bias (b)          for each task T of model.classes
  *   classes.0.H.weight (classes, C) .bias (b)        H = 1 .. model.classifier_heads - 1
  *
- * model.norm_place = post: norm1 stands behind attn.proj, norm2 behind mlp.down, and there is no
+ * model.norm_place = post: norm1 stands after attn.proj, norm2 after mlp.down, and there is no
  * norm.weight; none: none of the three. So the backward pass runs through the table from its end.
  * pre with model.embed_norm: the first layer has no norm1, unless the layers are shared.
  *
@@ -88,7 +88,7 @@ enum err table_own(const struct settings *s) MUST;
 struct opt_group table_group(const struct tensor *x);
 const struct tensor *table_find(const struct table *t, const char *name); /* NULL: no such tensor */
 size_t table_span(const struct table *t,
-                  size_t i); /* elements of tensor i, the gap behind it included */
+                  size_t i); /* elements of tensor i, the gap after it included */
 size_t table_vocab_padded(const struct settings *s);
 size_t table_classes_padded(size_t classes);
 size_t table_embed(const struct settings *s);  /* width of the embeddings */

@@ -22,7 +22,7 @@
 #include "inner/coll/units.h"
 #include "inner/model/slab.h"
 
-enum { WEIGHTS_NONE = -1 }; /* offset of a tensor that a model lacks */
+enum { WEIGHTS_NONE = -1 }; /* offset of a tensor that a model does not have */
 struct model_sharing {      /* borrowed; map NULL: every rank has all */
     struct coll *coll;
     const struct unit_map *map;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* AdamW (Loshchilov & Hutter 2019) for embeddings, heads, biases and norms, beside a method that is
- * for the matrices of the layers: beside Muon always, beside LAMB, LANS and MERIT with
- * train.trust_layers = hidden. Both share decay, clip, moments and bias correction; the rate is
- * train.adamw_lr times the method's. docs/methods.md 3d has the equation. */
+/* AdamW (Loshchilov & Hutter 2019) for embeddings, heads, biases and norms, where a method is for
+ * the matrices of the layers: with Muon always, with LAMB, LANS and MERIT under train.trust_layers
+ * = hidden. Both share decay, clip, moments and bias correction; the rate is train.adamw_lr times
+ * the method's. docs/methods.md 3d has the equation. */
 #include "inner/optim/optim.h"
 
 static bool is_split(const struct optim *o)

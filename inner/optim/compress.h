@@ -26,11 +26,11 @@ struct compress_method {
      * many parts (NULL: none), with which the step reads sums of each part on the host. */
     bool slab;
     size_t (*numbers)(size_t parts);
-    /* NULL: the method sends signs with inner/coll/squeeze.h. Device memory, beside what all
-     * methods have; opens it. */
+    /* NULL: the method sends signs with inner/coll/squeeze.h. Device memory, in addition to that of
+     * all methods; opens it. */
     size_t (*plan)(const struct settings *s, const struct table *t, int ranks);
     enum err (*open)(struct optim *o, const struct table *t, struct arena *perm);
-    /* NULL, or in steps that do not sum: this rank's gradients become the site's, in front of the
+    /* NULL, or in steps that do not sum: this rank's gradients become the site's, before the
      * clip. */
     enum err (*reduce)(struct optim *o, float *grads);
     /* A step: optim_method.step in steps that sum, or its own. All ranks call. */
@@ -63,7 +63,7 @@ bool compress_sums(const struct settings *s, int64_t step);
 bool compress_rests(const struct settings *s, int64_t step);
 /* Whether a step's gradients are this rank's alone when the optimizer clips them. */
 bool compress_local(const struct settings *s, int64_t step);
-/* Behind the backward pass of a step: compress_method.reduce, where it applies. */
+/* After the backward pass of a step: compress_method.reduce, where it applies. */
 enum err compress_reduce(struct optim *o, float *grads, int64_t step) MUST;
 /* As compress_method.second; all steps without compression. */
 int64_t compress_second(const struct settings *s, int64_t steps);

@@ -18,7 +18,7 @@ int64_t compress_until_freeze(const struct settings *s, int64_t steps)
 enum err compress_read_sums(struct optim *o)
 {
     struct dev *d = o->dev;
-    TRY(o->coll->ops->event_record(o->coll)); /* a wait behind collectives notices a lost rank */
+    TRY(o->coll->ops->event_record(o->coll)); /* a wait after collectives notices a lost rank */
     TRY(o->coll->ops->event_wait(o->coll));
     d->ops->copy(d, o->kept->sums, o->buffers.sums,
                  OPT_SUMS * o->parts.count * sizeof *o->kept->sums);

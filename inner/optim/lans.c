@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LANS (Zheng et al. 2020). Formulas: kernels/scalar/opt_lans.h. A tensor's gradient is divided by
- * its norm, so one more pass in front of LAMB's two makes that norm. */
+ * its norm, so one more pass before LAMB's two makes that norm. */
 #include "inner/optim/optim.h"
 
 static enum err step(struct optim *o, const struct dev_optim *a)

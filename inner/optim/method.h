@@ -17,9 +17,9 @@ struct optim_method {
                            and outer.moment2_every average */
     size_t (*more)(const struct tensor *x); /* further floats of a tensor; NULL: none */
     bool whole;       /* works on whole tensors only: shards end between tensors */
-    bool projections; /* treats the projections of a tensor one by one, whatever train.trust_per */
+    bool projections; /* treats the projections of a tensor one by one, with any train.trust_per */
     bool sums;        /* the step depends on sums over each tensor */
-    bool hidden;   /* is for the layers' matrices alone (beside.c), whatever train.trust_layers */
+    bool hidden;   /* is for the layers' matrices alone (`beside.c`), with any train.trust_layers */
     bool matrices; /* needs values of rows and columns: further state, or of the step alone */
     double bytes;  /* of memory that a step moves for each parameter, without the bf16 copy */
     /* NULL: none. Floating-point operations of a step's matrix products; bytes of device memory
@@ -43,8 +43,8 @@ size_t optim_parts(const struct optim_method *m, const struct settings *s, const
 /* The passes of a step; the ranks' sums are added up where they share the state out. */
 enum err optim_reduce(struct optim *o, enum opt_reduce rule, const struct dev_optim *a) MUST;
 enum err optim_update(struct optim *o, enum opt_update rule, const struct dev_optim *a) MUST;
-/* AdamW beside a method that is for the layers' matrices alone: the step of embeddings, heads,
- * biases and norms, at train.adamw_lr times the rate (beside.c). */
+/* AdamW where a method is for the layers' matrices alone: the step of embeddings, heads,
+ * biases and norms, at train.adamw_lr times the rate (`beside.c`). */
 enum { OPTIM_BESIDE = 1 }; /* opt_group.kind of these tensors */
 bool optim_beside(const struct optim *o, const struct tensor *x); /* whether x is one */
 /* `group` of a method: sets kind and rate of these tensors. */

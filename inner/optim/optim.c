@@ -151,7 +151,7 @@ void optim_close(struct optim *o)
 
 /* ---- step ---- */
 /* After these, the updates are those of steps 0 .. step - 1: one step more than last time, or all
- * of them in a run that goes on from a checkpoint. */
+ * of them in a run that continues from a checkpoint. */
 static void count_updates(struct optim *o, int64_t step)
 {
     if (o->learned.counted > step)

@@ -106,7 +106,7 @@ struct optim {
     struct optim_delays delays;
     const struct compress_method *compress; /* NULL: train.compress = none */
     struct compress_kept *kept;             /* of compress; all 0 without */
-    bool together; /* by the caller: the ranks' parameters must be equal behind the next step */
+    bool together; /* by the caller: the ranks' parameters must be equal after the next step */
 };
 
 enum { OPTIM_ELSEWHERE = -1 };

@@ -180,7 +180,7 @@ enum err optim_ranges_open(struct optim *o, struct arena *perm)
 {
     struct optim_parts *p = &o->parts;
     const struct tensor *last = NULL;
-    size_t more = 0, before = 0; /* floats in front of the next tensor's, of `last` */
+    size_t more = 0, before = 0; /* floats before the next tensor's, of `last` */
     TRY(list_parts(o, perm));
     TRY_ALLOC(p->ranges = arena_array(perm, p->count, sizeof *p->ranges));
     TRY_ALLOC(p->at = arena_array(perm, p->count, sizeof *p->at));

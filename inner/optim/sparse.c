@@ -25,7 +25,7 @@ struct sparse {                 /* in o->kept->work */
     double *norms, *norms_host; /* (chunks) device, host */
     struct chunk_norm *order;   /* (chunks) */
     struct dev_range *chosen;   /* (k), rising */
-    float *sent;                /* device: the chosen chunks, one behind the other */
+    float *sent;                /* device: the chosen chunks, one after the other */
     size_t chunks, k;
 };
 
@@ -75,7 +75,7 @@ static enum err open_sparse(struct optim *o, const struct table *t, struct arena
                : ERR_OK;
 }
 
-/* Larger norms first; what is not finite in front of all, so that it is sent and ends the run on
+/* Larger norms first; what is not finite comes first, so that it is sent and ends the run on
  * all ranks. */
 static int by_norm(const void *a, const void *b)
 {
@@ -96,7 +96,7 @@ static enum err choose(struct optim *o, struct sparse *x)
     struct dev *d = o->dev;
     size_t elements = o->table->elements;
     TRY(o->coll->ops->all_reduce(o->coll, x->norms, x->chunks));
-    TRY(o->coll->ops->event_record(o->coll)); /* a wait behind collectives notices a lost rank */
+    TRY(o->coll->ops->event_record(o->coll)); /* a wait after collectives notices a lost rank */
     TRY(o->coll->ops->event_wait(o->coll));
     d->ops->copy(d, x->norms_host, x->norms, x->chunks * sizeof *x->norms);
     TRY(dev_sync(d));

@@ -18,7 +18,7 @@
  *
  * What is kept and sent is u over that sum: the mean of the moments, which for one step is the
  * moment itself. The errors, too, are over it, so they are multiplied by the quotient of the sums
- * when it changes. They measure gradients in phase 1, and become 0 behind it. Both schedules are
+ * when it changes. They measure gradients in phase 1, and become 0 after it. Both schedules are
  * pure functions of the step. Sums that the caller asks for (optim.together) come in addition.
  */
 #include "inner/optim/compress.h"

@@ -181,8 +181,8 @@ static bool mount_find(const char *text, bool memory, struct mounted *m)
     return found;
 }
 
-/* The group's directory under the mount. A path above the namespace's root ("/../..") or beside the
- * mounted part is not visible: the mount itself is what is known. */
+/* The group's directory under the mount. A path above the namespace's root ("/../..") or next to
+ * the mounted part is not visible: the mount itself is what is known. */
 static void group_directory(const struct mounted *m, const char *path, char out[2 * PATH_SIZE])
 {
     size_t root = strcmp(m->root, "/") == 0 ? 0 : strlen(m->root);

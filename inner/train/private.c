@@ -34,7 +34,7 @@ static enum err private_read_key(struct private_site *p, const char *path, struc
     explicit_bzero(data, size);
     if (memcmp(p->key, zero, sizeof zero) == 0)
         return err_set(ERR_CORRUPT,
-                       "%s holds zeros, which everybody can guess: restore it, or begin a new run",
+                       "%s holds zeros, which can be guessed: restore it, or begin a new run",
                        path);
     return ERR_OK;
 }

@@ -4,9 +4,9 @@
 /* What a private site keeps in its directory of checkpoints, and the keys of its steps.
  *
  *   privacy.key      32 random bytes, mode 0600, made once. Who has it can subtract the noise:
- *                    it never leaves the site, and is not the run's seed, which everybody knows
+ *                    it never leaves the site, and is not the run's seed, which is no secret
  *   privacy.charges  one line for each step that was charged, appended and synced before the step;
- *                    or for several, which this file lacks and a manifest of the run names. Lines
+ *                    or for several, which this file has not and a manifest of the run names. Lines
  *                    are numbered and chained (kernels/base/chained.h), and a checkpoint holds the
  *                    position of its time: a list that lost lines is damage, never a smaller claim
  *
@@ -18,13 +18,12 @@
  * others, and is charged again.
  *
  * Correlated noise (privacy.mechanism = banded) of a step is made of that of the steps before, so
- * it has to be made again from what is on the disk. Its key is SHA-256 of (site key, history): the
+ * it has to be recomputed from what is on the disk. Its key is SHA-256 of (site key, history): the
  * digest of the tags of all lines up to that of the step. A key never serves two sums: a tag names
  * the parameters and all from which the sum of its step follows, so equal histories have equal sums
- * and equal noise in front of them, and what is released is the same. That holds in a copy of the
+ * and equal noise before them, and what is released is the same. That holds in a copy of the
  * directory that was restored from a backup, too. What is charged with other settings, or what a
- * manifest alone names, begins a new chain: the noise behind it is not correlated with what is in
- * front.
+ * manifest alone names, begins a new chain: later noise is not correlated with earlier noise.
  */
 #include "inner/data/lot.h"
 #include "kernels/base/chained.h"
@@ -32,7 +31,7 @@
 /* A line of the file is "step=.. unit=.. sampling=.. records=.. expected=.. noise=.. clip=..", what
  * else differs from its default, "tag=..", and what chained.h adds. */
 struct private_charge {
-    int64_t step; /* steps in front of it */
+    int64_t step; /* steps before it */
     struct digest tag;
     uint64_t records, expected; /* of the site; of a step on average: q = expected / records */
     double noise, clip;
@@ -51,7 +50,7 @@ enum privacy_sampling private_sampling(const struct private_charge *c);
 struct lot_sizes private_sizes(const struct private_charge *c);
 struct private_line {           /* a charged step */
     struct digest tag, history; /* history: of the tags of all lines up to this one */
-    uint64_t number;            /* charged steps in front of it */
+    uint64_t number;            /* charged steps before it */
     uint64_t chain; /* number of the first step whose noise its own is correlated with */
 };
 struct private_site {
@@ -70,7 +69,7 @@ struct private_site {
  * be charged to the same run. ERR_CORRUPT: a charge is damaged or missing. ERR_DENIED: others can
  * read the key. A last line that a crash has cut is removed: its step did not run. */
 struct private_begun {
-    bool steps;             /* the run has steps behind it */
+    bool steps;             /* the run has made steps */
     struct chained_at list; /* the position that its checkpoint holds; number 0: none */
 };
 enum err private_open(struct private_site *p, const char *dir, const struct private_begun *begun,
@@ -104,8 +103,8 @@ void private_bin_key(const struct private_site *p, uint8_t key[CHACHA_KEY_BYTES]
 struct digest private_run_id(const struct private_site *p);
 /* Durable on return. Nothing is written for a step that is charged already. */
 enum err private_charge(struct private_site *p, const struct private_charge *c) MUST;
-/* The run knows of `known` steps of this site. Those that the file lacks are charged in one line,
- * with the settings of `like`, which are to be the dearest that the site can have had: the
+/* The run knows of `known` steps of this site. Those that the file does not have are charged in one
+ * line, with the settings of `like`, which are to be the dearest that the site can have had: the
  * directory is an older copy. ERR_DISAGREE: more than PRIVATE_COUNTED_MAX. */
 enum { PRIVATE_COUNTED_MAX = 1000000000 };
 enum err private_missing(uint64_t *missing, const struct private_site *p, uint64_t known) MUST;

@@ -2,8 +2,8 @@
 #ifndef START_H
 #define START_H
 /* Step 0 of a run from the checkpoint of another one. The models are equal, or differ in their
- * heads alone: then heads that the checkpoint lacks, or has in another size, start from the seed,
- * and the moments of the optimizer from zero (fine-tuning).
+ * heads alone: then heads that the checkpoint does not have, or has in another size, start from the
+ * seed, and the moments of the optimizer from zero (fine-tuning).
  */
 #include "inner/model/table.h"
 

@@ -45,7 +45,7 @@ static void warn_unknown(const struct train *t)
     if (t->coll->rank == 0 && t->data.loader->unknown &&
         t->settings->data_tokenizer != DATA_TOKENIZER_BYTES)
         log_event(LOG_WARN, "data",
-                  "directory=%s text=\"no data.json beside these training shards: which tokenizer "
+                  "directory=%s text=\"no data.json next to these training shards: which tokenizer "
                   "made them is not known\"",
                   log_quote(directory, sizeof directory, t->data.loader->unknown));
 }

@@ -366,7 +366,7 @@ static void chain_step(struct train *t, float *slab)
     noise_chain_step(&p->chain, slab, &p->noise, key, t->dev->threads);
 }
 
-/* After a restart, and where a step is done again, the noise in front of it is made again. */
+/* After a restart, and where a step is repeated, the noise of the steps before it is recomputed. */
 static void add_correlated(struct train *t, float *grads)
 {
     struct train_private *p = private_of(t);
@@ -375,7 +375,7 @@ static void add_correlated(struct train *t, float *grads)
     if (x->begin != chain || x->next > number)
         noise_chain_begin(x, chain);
     if (number > x->next + x->bands)
-        log_event(LOG_INFO, "noise", "steps=%llu text=\"made again: later noise follows from it\"",
+        log_event(LOG_INFO, "noise", "steps=%llu text=\"recomputed: later noise follows from it\"",
                   (unsigned long long)(number - x->next));
     while (x->next < number)
         chain_step(t, NULL);

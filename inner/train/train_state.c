@@ -12,9 +12,9 @@
 #include "kernels/base/log.h"
 
 enum { PARTS_MAX = 8 + METHODS_MAX + OPTIM_STATES };
-#define CHOSEN " chosen=" /* in front of dev->attention, behind the device's note */
+#define CHOSEN " chosen=" /* before dev->attention, after the device's note */
 
-struct counters { /* what a checkpoint holds beside slabs */
+struct counters { /* what a checkpoint holds in addition to slabs */
     uint64_t *tokens;
     struct method_kept methods[METHODS_MAX];
     size_t methods_count;
@@ -249,7 +249,7 @@ static enum err check_shares(const struct settings *s, const struct checkpoint_m
     return compress_lengthened(&before, s, dir);
 }
 
-/* Each rank reads its own files: other ranks would go on with other text. */
+/* Each rank reads its own files: other ranks would continue with other text. */
 static enum err check_own_shards(const struct train *t, const struct checkpoint_meta *got)
 {
     if (t->settings->data_shards != DATA_SHARDS_OWN || !got->step ||
@@ -439,7 +439,7 @@ static enum err choose_attention(struct train *t)
     return t->coll->ops->broadcast_host(t->coll, d->attention, sizeof d->attention);
 }
 
-/* The sources of data.train go on where the checkpoint left them. */
+/* The sources of data.train continue where the checkpoint left them. */
 static enum err resume_mixture(struct train *t)
 {
     bool changed;

@@ -120,8 +120,8 @@ static struct work classifier(const struct counts *k, const struct settings *s,
                          logits * (4 + 4 + 3 * k->e) + fwd.bytes + bwd.bytes};
 }
 
-/* The tables: rows in, sum out; backward dx in, and a row of each table in and out. ALBERT's
- * matrix behind them. */
+/* The tables: rows in, sum out; backward dx in, and a row of each table in and out. Then ALBERT's
+ * matrix. */
 static struct work embedding(const struct counts *k, const struct table *t, bool backward)
 {
     struct counts once = *k;

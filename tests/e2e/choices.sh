@@ -54,7 +54,7 @@ refused 'label.jsonl: line 2: "gold" names none of its 2 choices' --eval.tasks x
 echo '{"question":"a"}' >none.jsonl
 refused 'none.jsonl: line 1: no question of HellaSwag' --eval.tasks x=none.jsonl
 for bad in 'a,b,c,d,e;5 fields, and a question' 'a,b,c,d,e,;the last field, "", is not A, B, C or D' 'a,b,c,d,e,f,A;7 fields' \
-    'a,b,c,d,e,E;the last field, "E", is not' 'a,"b"c,d,e,f,A;field 2 has text behind the quote that closes it' \
+    'a,b,c,d,e,E;the last field, "E", is not' 'a,"b"c,d,e,f,A;field 2 has text after the quote that closes it' \
     'a,"b,c,d,e,A;the quote that begins field 2 is not closed' 'a\377,b,c,d,e,A;field 1 is no UTF-8'; do
     printf '"x\r\n""y""",1,2,3,4,B\r\n\r\n'"${bad%%;*}" >bad_test.csv
     refused "bad_test.csv: line 4: ${bad#*;}" --eval.tasks x=bad_test.csv

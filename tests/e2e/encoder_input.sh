@@ -94,7 +94,7 @@ refused 'single.tsv:1: every line has the label "a"; a task needs two|--classes-
 refused "2 classes, model.classes 3" labels x --data.train "labels/train-0-*.bin" --model.classes 3
 refused 'class 1 is "b" in its data.json and "c" in data.classes' labels x --data.train "labels/train-0-*.bin" --model.classes 2 --data.classes a,c
 refused "needs model.classes" labels x --data.train "labels/train-0-*.bin"
-refused "words/train-0-0000.bin: no labels beside it|atoll data --labels" labels x --model.classes 2
+refused "words/train-0-0000.bin: no labels next to it|atoll data --labels" labels x --model.classes 2
 cp -r labels unnamed
 python3 -c "import json; j = json.load(open('labels/data.json')); j['classes'] = j['classes'][:1]; json.dump(j, open('unnamed/data.json', 'w'))"
 refused "unnamed/data.json: 1 class; a task needs two or more|atoll data --labels" labels x --data.train "unnamed/train-0-*.bin" --model.classes 2
@@ -129,7 +129,7 @@ refused "words and other hold shards of different tokenizers|--tokenizer words" 
 refused "other: the shards there were made with the tokenizer $foreign" "$atoll" eval --config masked.yaml --run.dir plain \
     --data.eval "other/eval-*.bin" --data.tokenizer_sha256 "$sha"
 mkdir bare && cp words/train-0-0000.bin bare/
-refused "bare/train-0-0000.bin: no data.json beside it|atoll data" masked x --data.train "bare/train-0-0000.bin"
+refused "bare/train-0-0000.bin: no data.json next to it|atoll data" masked x --data.train "bare/train-0-0000.bin"
 masked mixed --data.train "words/train-0-0000.bin,bare/train-0-0000.bin" >mixed.out 2>&1 || fail "a directory without data.json beside another"
 grep -q 'level=warn ev=data directory=bare text="no data.json' mixed.out || fail "no warning of bare/"
 

@@ -27,7 +27,7 @@ static inline enum err buffer_grow(void **data, size_t *room, size_t needed, siz
     return ERR_OK;
 }
 
-/* Room for `more` bytes behind the ones that are there. */
+/* Room for `more` bytes after the ones that are there. */
 static inline enum err MUST buffer_reserve(struct buffer *b, size_t more)
 {
     void *data = b->data;

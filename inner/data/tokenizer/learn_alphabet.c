@@ -23,7 +23,7 @@ static enum err specials_learn(struct learn *l)
 
 struct points {
     uint64_t *times;       /* [POINTS] how often a character occurs */
-    bool *inside;          /* [POINTS] it occurs behind the first place of a word */
+    bool *inside;          /* [POINTS] it occurs past the first place of a word */
     int32_t *first, *next; /* [POINTS] ids, -1: none */
     uint32_t *order;       /* of those that occur */
     size_t count;

@@ -22,7 +22,7 @@ enum err pattern_open(struct pattern **p, const char *text, size_t text_bytes) M
 void pattern_close(struct pattern *p);
 enum err pattern_match_open(struct pattern_match **m) MUST;
 void pattern_match_close(struct pattern_match *m);
-/* The first match at or behind `at`; span->found false: there is none, and the span is empty at n.
+/* The first match at or after `at`; span->found false: there is none, and the span is empty at n.
  * ERR_INPUT: the pattern needs more steps or memory than PCRE2 allows. */
 enum err pattern_next(const struct pattern *p, struct pattern_match *m, const uint8_t *text,
                       size_t n, size_t at, struct pattern_span *span) MUST;

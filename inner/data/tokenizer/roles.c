@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The roles of special tokens, and the files beside a vocabulary that name them. */
+/* The roles of special tokens, and the files next to a vocabulary that name them. */
 #include <string.h>
 #include "inner/data/tokenizer/tokenizer_read.h"
 #include "kernels/base/file.h"

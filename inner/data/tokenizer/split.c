@@ -102,7 +102,7 @@ static size_t contraction(const uint8_t *s, size_t n, bool any_case)
     return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
 }
 
-/* A run of white space leaves its last blank to the word behind it, unless the text ends there. */
+/* A run of white space leaves its last blank to the word after it, unless the text ends there. */
 static size_t space_end(const uint8_t *s, size_t n, size_t at)
 {
     size_t end = kind_run(s, n, at, IS_SPACE);
@@ -229,7 +229,7 @@ static enum err span_take(struct spans *x, size_t start, size_t end, bool match)
     return ERR_OK;
 }
 
-/* What is between matches, then the match. An empty match puts the character behind it between. */
+/* What is between matches, then the match. An empty match puts the character after it between. */
 static enum err pattern_split(const struct piece *p, const struct split_op *op, const uint8_t *s,
                               size_t n)
 {
@@ -262,7 +262,7 @@ enum err split_pattern_open(struct split_op *op, const char *pattern, size_t byt
     return pattern_open(&op->pattern, pattern, bytes);
 }
 
-/* ---- what is put in front ---- */
+/* ---- prefix ---- */
 
 static enum err prefix_split(const struct piece *p, const uint8_t *s, size_t n)
 {

@@ -37,7 +37,7 @@ struct subword_node { /* UNIGRAM: the best path that ends here */
 };
 struct subword_symbol {            /* BPE */
     int32_t id;                    /* -1: merged into the one before */
-    uint32_t before, behind, rank; /* rank of the merge with the one behind; UINT32_MAX: none */
+    uint32_t before, behind, rank; /* rank of the merge with the one after; UINT32_MAX: none */
 };
 struct subword_scratch {
     struct cache cache;
@@ -52,7 +52,7 @@ enum err subword_open(struct subword *w) MUST; /* of a kind, without tokens */
 void subword_close(struct subword *w);         /* a zeroed one is fine */
 enum err subword_scratch_open(struct subword_scratch *x) MUST;
 void subword_scratch_close(struct subword_scratch *x);
-enum err subword_merges_open(struct subword *w, size_t count) MUST; /* room for so many */
+enum err subword_merges_open(struct subword *w, size_t count) MUST; /* room for `count` */
 /* A pair that is there gets the new rank. */
 void subword_merge_add(struct subword *w, int32_t left, int32_t right, uint32_t rank, int32_t id);
 const struct subword_merge *subword_merge_find(const struct subword *w, int32_t left,

@@ -3,7 +3,7 @@
 #define TOKENIZER_H
 /* Text to token ids and back, with the ids of Hugging Face's tokenizers for the same file:
  *     vocab.txt        WordPiece as BERT has it
- *     vocab.json       with merges.txt beside it: byte-level BPE as GPT-2 was published
+ *     vocab.json       with merges.txt next to it: byte-level BPE as GPT-2 was published
  *     tokenizer.json   WordPiece with BertNormalizer and BertPreTokenizer; byte-level BPE with the
  *                      split pattern of the file (GPT-2, Llama 3, ModernBERT); BPE of characters,
  *                      with byte_fallback (Llama 2, Mistral, Gemma); Unigram (ALBERT, T5)
@@ -36,7 +36,7 @@ struct tokenizer;
 struct tokenizer_scratch; /* of one thread, for any tokenizer: buffers and a cache of words */
 
 /* A file, or a directory with tokenizer.json, vocab.txt or vocab.json. vocab.txt alone does not say
- * whether the text is lower-cased: tokenizer_config.json beside it does (do_lower_case,
+ * whether the text is lower-cased: tokenizer_config.json next to it does (do_lower_case,
  * strip_accents, tokenize_chinese_chars); without one it is, unless a token has a capital letter.
  * ERR_INPUT: missing, broken; ERR_UNSUPPORTED: a kind that is not there, named. */
 enum err tokenizer_open(struct tokenizer **t, const char *path) MUST;
@@ -67,7 +67,8 @@ int32_t tokenizer_special(const struct tokenizer *t, enum tokenizer_role role); 
 /* The same, where it is needed: ERR_INPUT names the missing token. */
 enum err tokenizer_need(const struct tokenizer *t, enum tokenizer_role role, int32_t *id) MUST;
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id); /* flagged so in the file */
-/* true: the token continues a word ("##x"; without a blank or mark in front). For whole-word masks.
+/* true: the token continues a word ("##x"; without a blank or mark before it). For whole-word
+ * masks.
  */
 bool tokenizer_continues(const struct tokenizer *t, int32_t id);
 /* With "##" a token that begins so continues a word; with any other text it starts one. */

@@ -86,7 +86,7 @@ static const struct tokenizer_added *added_at(const struct tokenizer *t, bool no
 }
 
 /* The longest token of the leftmost place. A token that does not stand alone but has to is passed
- * over as a whole. White space that a token takes along is not hidden from the tokens behind it. */
+ * over as a whole. White space that a token takes along is not hidden from the tokens after it. */
 const struct tokenizer_added *tokenizer_added_next(const struct tokenizer *t, bool normalised,
                                                    const uint8_t *s, size_t n,
                                                    struct tokenizer_place *p)

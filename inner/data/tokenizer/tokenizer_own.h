@@ -19,8 +19,8 @@ struct tokenizer_added { /* a token that is found before the text is split into 
     bool single_word, lstrip, rstrip, normalised, special;
 };
 struct tokenizer_place {   /* where the search for added tokens is */
-    size_t at, start, end; /* bytes: behind the token before; this token */
-    size_t scan;           /* where the search goes on */
+    size_t at, start, end; /* bytes: after the previous token; this token */
+    size_t scan;           /* where the search continues */
 };
 struct tokenizer_range {
     uint32_t first, count;
@@ -32,7 +32,7 @@ struct tokenizer_decoder {
     enum tokenizer_decode kind;
     bool replace;       /* PARTS: marks become blanks */
     bool byte_fallback; /* PARTS: <0x41> becomes the byte */
-    size_t strip;       /* PARTS: so many blanks at the beginning are left out */
+    size_t strip;       /* PARTS: blanks at the beginning that are left out */
 };
 struct tokenizer {
     struct arena arena;
@@ -71,12 +71,12 @@ struct tokenizer_scratch {
 enum err tokenizer_json_read(struct tokenizer *t, const char *what, const char *text,
                              size_t bytes) MUST;
 enum err tokenizer_vocab_read(struct tokenizer *t, const char *text, size_t bytes) MUST;
-/* The text of a vocab.json with merges.txt beside it. */
+/* The text of a vocab.json with merges.txt next to it. */
 enum err tokenizer_merges_read(struct tokenizer *t, const char *text, size_t bytes) MUST;
 /* After the model: its normaliser is applied to the texts of those that say so. */
 enum err tokenizer_added_open(struct tokenizer *t) MUST;
-/* The next added token that counts; NULL: none. `p` begins as zero: text[p->at, p->start) lies in
- * front of the token, and text[p->at, n) is left when there is none. */
+/* The next added token that counts; NULL: none. `p` begins as zero: text[p->at, p->start) lies
+ * before the token, and text[p->at, n) is left when there is none. */
 const struct tokenizer_added *tokenizer_added_next(const struct tokenizer *t, bool normalised,
                                                    const uint8_t *s, size_t n,
                                                    struct tokenizer_place *p);

@@ -182,7 +182,7 @@ static enum err bytes_read(struct tokenizer *t, const struct json *j, bool last)
                : split_pattern_open(op, "(?s).+", 6);
 }
 
-/* The pattern of a text: each of its ASCII signs behind a backslash. */
+/* The pattern of a text: a backslash before each of its ASCII signs. */
 static enum err quoted_open(struct split_op *op, const struct json *text)
 {
     struct buffer quoted = {0};

@@ -296,7 +296,7 @@ static enum err check_free(const struct tokenizer *t, const char *what, const ch
 }
 
 /* As tokenizers numbers them: a token that the model has keeps the model's id, and a new one gets
- * the number of tokens that are there, whatever the file says. */
+ * the number of tokens that are there; what the file says does not count. */
 static enum err added_id(const struct tokenizer *t, const char *what, const char *content,
                          size_t fresh, const struct json *j, int32_t *id)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TOKENIZER_READ_H
 #define TOKENIZER_READ_H
-/* The readers of tokenizer.json, vocab.txt and the files beside them. `what` begins messages. */
+/* The readers of tokenizer.json, vocab.txt and the files next to them. `what` begins messages. */
 #include "inner/config/json.h"
 #include "inner/data/tokenizer/tokenizer_own.h"
 
@@ -24,12 +24,13 @@ enum err tokenizer_split_read(struct tokenizer *t, const char *what, const struc
 bool tokenizer_split_is_bytes(const struct json *j);
 /* After the pre-tokenizer, whose mark for a blank counts first. */
 enum err tokenizer_decoder_read(struct tokenizer *t, const struct json *j) MUST;
-/* From special_tokens_map.json or tokenizer_config.json beside the file, else by their usual texts.
+/* From special_tokens_map.json or tokenizer_config.json next to the file, else by their usual
+ * texts.
  */
 enum err tokenizer_roles_read(struct tokenizer *t, struct arena *scratch) MUST;
 /* The tokens of the roles become added tokens, which a tokenizer.json lists. */
 enum err tokenizer_specials_add(struct tokenizer *t) MUST;
-/* The map of a file that lies beside the vocabulary; nothing where there is none. */
+/* The map of a file that lies next to the vocabulary; nothing where there is none. */
 enum err tokenizer_side_read(const struct tokenizer *t, const char *name, struct arena *a,
                              struct json *j) MUST;
 

@@ -88,8 +88,8 @@ static void damaged_shards_are_named(void **state)
         {{20240520, 1, 10, 7, 0, 2}, "cut short: the header promises 10 tokens, 3 are missing"},
         {{20240520, 1, 10, 7, 1, 2}, "3 are missing"},
         {{20240801, 7, 2147483647, 10, 0, 4}, "2147483637 are missing"},
-        {{20240520, 1, 10, 10, 1, 2}, "1 bytes behind the 10 tokens"},
-        {{20240520, 1, 10, 12, 0, 2}, "4 bytes behind the 10 tokens"},
+        {{20240520, 1, 10, 10, 1, 2}, "1 bytes after the 10 tokens"},
+        {{20240520, 1, 10, 12, 0, 2}, "4 bytes after the 10 tokens"},
         {{20240520, 1, 0, 0, 0, 2}, "promises 0 tokens"},
         {{20240520, 1, 4294967295u, 10, 0, 2}, "promises 4294967295 tokens"},
     };

@@ -178,18 +178,18 @@ static void damaged_indexes_are_named(void **state)
         {25, 0x7f, 0, "the header promises 9151314442816847878 sequences"},
         {26, 5, 0, "cut short: 8 bytes are missing"},
         {26, 0, 0, "6 sequences and 0 document entries"},
-        {26, 3, 0, "8 bytes behind the document index"},
+        {26, 3, 0, "8 bytes after the document index"},
         {34, 0, 0, "sequence 0 has 0 tokens"},
         {37, 0x80, 0, "sequence 0 has -2147483645 tokens"},
         {34, 4, 0, "sequence 1 begins at byte 6, but those before it end at 8"},
-        {54, 5, 0, "its sequences have 40 bytes, the .bin beside it has 38"},
+        {54, 5, 0, "its sequences have 40 bytes, the .bin next to it has 38"},
         {58, 1, 0, "sequence 0 begins at byte 1, but those before it end at 0"},
         {106, 1, 0, "document 0 begins with sequence 1"},
         {114, 5, 0, "document 2 begins with sequence 4, the one before with 5"},
         {130, 5, 0, "the documents have 5 sequences, the index 6"},
         {0, 'M', 1, "cut short: 1 bytes are missing; copy the file again"},
         {0, 'M', 110, "28 bytes; an index begins with a header of 34"},
-        {0, 'M', -1, "1 bytes behind the document index"},
+        {0, 'M', -1, "1 bytes after the document index"},
     };
     struct file_map bin, index;
     struct shard_set set;
@@ -293,7 +293,7 @@ static void bad_sidecars_are_named(void **state)
         {"{\"vocab\": 30, \"special\": {\"cls\": 30}}",
          "\"cls\" is not a whole number from 0 to 29"},
         {"{\"vocab\": 30, \"sha256\": \"12\"}", "\"sha256\" is not 64 hexadecimal characters"},
-        {"{\"vocab\": 30, \"tokenizer\": \"../x\"}", "not the name of a file beside it"},
+        {"{\"vocab\": 30, \"tokenizer\": \"../x\"}", "not the name of a file next to it"},
         {"{\"vocab\": 30, \"kind\": 7}", "\"kind\" is not a text"},
         {"{\"vocab\": 30, \"classes\": 7}", "\"classes\" is not a list"},
         {"{\"vocab\": 30, \"classes\": [{\"count\": 7}]}", "class 0 has no name"},
@@ -526,7 +526,7 @@ static void damaged_labels_are_named(void **state)
     file_unmap(&map);
     scratch_write("dl/train-0-0000.labels", bytes, 20);
     assert_int_equal(open_set(&set, scratch("dl/train-0-0000.bin"), 260), ERR_INPUT);
-    assert_says("promises 2 labels in 20 bytes; the data set beside it has 2 documents");
+    assert_says("promises 2 labels in 20 bytes; the data set next to it has 2 documents");
     bytes[8] = 1;
     scratch_write("dl/train-0-0000.labels", bytes, 20);
     assert_int_equal(open_set(&set, scratch("dl/train-0-0000.bin"), 260), ERR_INPUT);

@@ -181,11 +181,11 @@ static void what_cannot_be_drawn_is_refused(void **state)
         struct lot_sizes sizes;
         const char *says;
     } cases[] = {
-        {PRIVACY_SAMPLING_POISSON, {10, 10, 1, 0}, "a step may not hold everybody"},
+        {PRIVACY_SAMPLING_POISSON, {10, 10, 1, 0}, "a step may not hold all"},
         {PRIVACY_SAMPLING_BALLS, {19, 10, 1, 0}, "there is one bin"},
         {PRIVACY_SAMPLING_BALLS, {79, 10, 8, 0}, "use privacy.bands = 7 or less"},
         {PRIVACY_SAMPLING_CYCLIC, {80, 10, 8, 0}, "use privacy.bands = 7 or less"},
-        {PRIVACY_SAMPLING_CYCLIC, {8, 10, 8, 0}, "a step may not hold everybody"},
+        {PRIVACY_SAMPLING_CYCLIC, {8, 10, 8, 0}, "a step may not hold all"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -524,7 +524,7 @@ static void tokenizers_without_special_ids_are_refused(void **state)
     assert_says("no \"word_start\" says which ids begin a word; data.mask = ngram needs it");
     assert_int_equal(file_remove(scratch("data.json")), ERR_OK);
     assert_int_equal(loader_open(&l, &arena, &list, &o), ERR_INPUT);
-    assert_says("m-0.bin: no data.json beside it; data.objective = mlm needs the ids");
+    assert_says("m-0.bin: no data.json next to it; data.objective = mlm needs the ids");
     write_sidecar();
 }
 
@@ -846,7 +846,7 @@ static void labelled_texts_become_sequences(void **state)
     list = (struct config_list){(const char *[]){scratch("m-0.bin")}, 1};
     write_sidecar();
     assert_int_equal(loader_open(&l, &arena, &list, &o), ERR_INPUT);
-    assert_says("no labels beside it (.labels)");
+    assert_says("no labels next to it (.labels)");
 }
 
 static struct loader_text text_of(const char *directory)

@@ -241,9 +241,9 @@ static void labelled_lines_of_an_owner_stay_together(void **state)
     assert_int_equal(seen, 50);
     shard_set_close(&set);
     assert_int_equal(prepare_labels("p\ta\tx\nq\n", &report), ERR_INPUT);
-    assert_says("l.tsv:2: no owner in front of the first tab");
+    assert_says("l.tsv:2: no owner before the first tab");
     assert_int_equal(prepare_labels("p\ta\tx\n\ta\ty\n", &report), ERR_INPUT);
-    assert_says("l.tsv:2: no owner in front of the first tab");
+    assert_says("l.tsv:2: no owner before the first tab");
     assert_int_equal(prepare_labels("p\ta\tx\nq\tb\n", &report), ERR_INPUT);
     assert_says("l.tsv:2: no tab");
 }
@@ -268,7 +268,7 @@ static void damaged_lists_are_named(void **state)
     bytes[8]++;
     scratch_write("labels/train-0-0000.owners", bytes, size);
     assert_int_equal(open_set(&set, "labels/train-0-0000.bin"), ERR_INPUT);
-    assert_says("the data set beside it has 2 documents");
+    assert_says("the data set next to it has 2 documents");
     scratch_write("labels/train-0-0000.owners", "ATLABELS12345678", 16);
     assert_int_equal(open_set(&set, "labels/train-0-0000.bin"), ERR_INPUT);
     assert_says("not a list of owners");

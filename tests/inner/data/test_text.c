@@ -185,7 +185,7 @@ static void unusable_text_is_named(void **state)
     assert_says("empty.txt: empty");
     assert_int_equal(prepare(scratch_write("a.gz", "\x1f\x8b\x08\0abc", 7), options(1), &report),
                      ERR_INPUT);
-    assert_says("a.gz: gzip: cut short behind 7 of 7 bytes");
+    assert_says("a.gz: gzip: cut short after 7 of 7 bytes");
     assert_int_equal(prepare(scratch_write("a.bz2", "BZh91AY", 7), options(1), &report), ERR_INPUT);
     assert_says("a.bz2: compressed (bzip2); unpack it first");
     assert_int_equal(prepare(scratch_write("s.txt", "too short", 9), options(1), &report),

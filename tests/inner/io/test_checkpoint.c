@@ -333,7 +333,7 @@ static void another_run_is_refused_by_name(void **state)
     assert_says("\"params\": 1196 bytes here, 1200 there");
     other[0] = (struct checkpoint_part){"moments", params, sizeof params, false};
     assert_int_equal(checkpoint_load(dir, &want, other, 3, &got, &found), ERR_MISMATCH);
-    assert_says("it lacks \"moments\"");
+    assert_says("\"moments\" is missing");
     assert_int_equal(checkpoint_load(dir, &want, parts, 2, &got, &found), ERR_MISMATCH);
     assert_says("it also holds \"counters\"");
     assert_int_equal(counters[0], 0xff);

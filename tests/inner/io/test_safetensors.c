@@ -116,7 +116,7 @@ static void what_the_format_forbids_is_refused(void **state)
         {"{" T("a", 0, 4) "," T("b", 0, 4) "}", "overlaps", 4},
         {"{" T("a", 0, 4) "," T("b", 5, 9) "}", "tensor b: its data leaves a gap", 9},
         {"{" T("a", 1, 5) "}", "leaves a gap", 5},
-        {"{" T("a", 0, 4) "}", "2 bytes behind the last tensor", 6},
+        {"{" T("a", 0, 4) "}", "2 bytes after the last tensor", 6},
         {"{" T("a", 0, 4) "}", "cut short: 3 bytes of data are missing", 1},
         {"{" T("a", 0, 5) "}", "its 5 bytes do not fit dtype and shape", 5},
         {"{" T("a", 4, 0) "}", "data_offsets is not [begin, end]", 4},

@@ -285,8 +285,8 @@ static void parts_that_do_not_fit_the_index_are_refused(void **state)
     } cases[] = {
         {"none.safetensors", "", "none.safetensors"},
         {"one.safetensors", "", "no tensor b, which the index says"},
-        {"../two.safetensors", "", "does not name a file beside it"},
-        {"/two.safetensors", "", "does not name a file beside it"},
+        {"../two.safetensors", "", "does not name a file next to it"},
+        {"/two.safetensors", "", "does not name a file next to it"},
         {"two.safetensors", ", \"c\": \"two.safetensors\"", "no tensor c"},
         {"three.safetensors", "", "d is in it, but not in the index"},
     };

@@ -1031,13 +1031,13 @@ static void what_does_not_go_with_it_is_refused(void **state)
                               (const char *[]){TINY, "--train.batch_tokens", "3200",
                                                "--train.micro_batch_tokens", "0", NULL}),
                      ERR_CONFIG);
-    assert_non_null(strstr(err_message(), "a step may not hold everybody"));
+    assert_non_null(strstr(err_message(), "a step may not hold all"));
     run_close(&r);
     assert_int_equal(open_run(&r, "plain",
                               (const char *[]){TINY, "--privacy.unit", "document",
                                                "--privacy.unit_sequences", "2", NULL}),
                      ERR_INPUT);
-    assert_non_null(strstr(err_message(), "text.bin: no index beside this shard (.idx)"));
+    assert_non_null(strstr(err_message(), "text.bin: no index next to this shard (.idx)"));
     run_close(&r);
     write_documents();
     assert_int_equal(
