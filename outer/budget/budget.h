@@ -20,7 +20,7 @@ struct budget {
     struct budget_setting settings[SAMPLED_SETTINGS_MAX];
     size_t count, last; /* last: the setting of the newest charge */
     int64_t steps;      /* of all settings */
-    int64_t next;       /* the step behind the highest that is listed */
+    int64_t next;       /* the step after the highest that is listed */
 };
 
 /* Charges of the file; no file: none. ERR_CORRUPT names its line; ERR_CONFIG: more than

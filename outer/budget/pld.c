@@ -26,7 +26,7 @@ struct composed {
     double tail;              /* standard deviations beyond which loss counts as infinite */
     double lambda, log_total; /* log E[exp(lambda loss)] of the discretised composition */
     double grid;
-    bool coarse; /* the grid is coarser than wanted, for lack of points */
+    bool coarse; /* the grid is coarser than wanted: too few points */
     int64_t low; /* index of the first point */
     size_t points;
     double *mass;    /* [points], tilted: true mass = mass exp(log_total - lambda loss) */

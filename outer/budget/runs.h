@@ -11,7 +11,7 @@
  * SHA-256
  *
  * Two runs share people where their sets of owners have one in common. Where one of them has no
- * list of owners, they do where the site's name is the same, whatever the shards. A run that was
+ * list of owners, they do where the site's name is the same, with any shards. A run that was
  * not ended counts with the steps of its configuration, until it is started again. The directory is
  * locked from runs_open to runs_close: starts of two runs see each other. Blocks on the disk.
  */

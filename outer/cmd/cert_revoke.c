@@ -97,7 +97,7 @@ enum err cert_renew(int argc, char **argv, struct arena *arena)
     };
     struct args a = {.command = "cert renew",
                      .summary = "Makes a new key and certificate with the name, role and hosts of "
-                                "an old certificate. The identity key beside it stays, with a new "
+                                "an old certificate. The identity key next to it stays, with a new "
                                 "certificate.",
                      .example = "atoll cert renew tls/b.pem --dir tls",
                      .operands = "FILE",

@@ -2,8 +2,8 @@
 #ifndef CMD_H
 #define CMD_H
 /* The subcommands: one cmd_NAME.c each, argv[0] is the subcommand's name. Commands return an error,
- * whose text is err_message(); only main.c exits. A build without the network lacks the commands
- * that need it.
+ * whose text is err_message(); only main.c exits. A build without the network leaves out the
+ * commands that need it.
  */
 #include "kernels/base/args.h"
 

@@ -60,14 +60,15 @@ static enum err cert_roll(int argc, char **argv, struct arena *arena)
         {"finish", ARGS_FLAG, &finish,
          .help = "Take the former authorities out of ca.pem: their certificates no longer verify."},
     };
-    struct args a = {.command = "cert roll",
-                     .summary = "Gives the run a new authority beside the present one. Copy ca.pem "
-                                "to every process, renew every certificate (atoll cert renew), "
-                                "copy those, then run it with --finish and copy ca.pem again. No "
-                                "process is restarted.",
-                     .example = "atoll cert roll --dir tls",
-                     .options = options,
-                     .count = sizeof options / sizeof *options};
+    struct args a = {
+        .command = "cert roll",
+        .summary = "Gives the run a second authority for a change of authorities. Copy ca.pem "
+                   "to every process, renew every certificate (atoll cert renew), "
+                   "copy those, then run it with --finish and copy ca.pem again. No "
+                   "process is restarted.",
+        .example = "atoll cert roll --dir tls",
+        .options = options,
+        .count = sizeof options / sizeof *options};
     TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;

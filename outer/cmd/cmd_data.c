@@ -39,7 +39,7 @@ static void print_notes(const struct text_report *r, const struct text_options *
                "leaves such documents out\n",
                (unsigned long long)single, single == 1 ? " has" : "s have");
     if (!r->masks)
-        printf("\nthe tokenizer lacks [CLS], [SEP] or [MASK]: data.objective = mlm refuses these "
+        printf("\nthe tokenizer has no [CLS], [SEP] or [MASK]: data.objective = mlm refuses these "
                "shards\n");
 }
 
@@ -278,7 +278,7 @@ enum err cmd_data(int argc, char **argv)
                  "wordpiece or bpe."},
         {"learn", ARGS_INT, &learn, .value = "N", .max = 1 << 20,
          .help = "Learn a vocabulary of N tokens from the training text, and write its "
-                 "tokenizer.json beside the shards."},
+                 "tokenizer.json next to the shards."},
         {"cased", ARGS_FLAG, &o.cased,
          .help = "A learned WordPiece vocabulary keeps capitals and accents."},
         {"labels", ARGS_FLAG, &labels.labels,
@@ -300,7 +300,7 @@ enum err cmd_data(int argc, char **argv)
         {"split-sentences", ARGS_FLAG, &o.split_sentences,
          .help = "Documents of sentences, as Megatron's indexed data sets (.bin and .idx): masked "
                  "text with data.pairs needs them. A sentence ends with its line, or with . ! ? "
-                 "and white space in front of an upper-case letter or a digit."},
+                 "and white space before an upper-case letter or a digit."},
         {"min-sentences", ARGS_INT, &o.min_sentences, .value = "N", .min = 1, .max = 1 << 20,
          .help = "With --split-sentences: documents of fewer sentences are left out. data.pairs "
                  "needs 2."},

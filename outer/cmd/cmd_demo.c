@@ -87,7 +87,7 @@ static void print_times(const struct report_cost cost[DEMO_SITES])
         printf("  %-43s %7.1f %% %7.1f %%\n", what[k], 100 * cost[0].share[k],
                100 * cost[1].share[k]);
     if (cost[0].hidden_s > 0)
-        printf("  %-43s %7.1f s %7.1f s\n", "rounds beside training (overlapped)", cost[0].hidden_s,
+        printf("  %-43s %7.1f s %7.1f s\n", "rounds during training (overlapped)", cost[0].hidden_s,
                cost[1].hidden_s);
 }
 
@@ -96,7 +96,7 @@ static double standing(const struct report_cost *c)
     return 1 - c->share[REPORT_COMPUTING] - c->share[REPORT_BESIDES];
 }
 
-/* Where training stands still for its rounds: settings that let it go on meanwhile. */
+/* Where training stands still for its rounds: settings that let training continue meanwhile. */
 static void print_hint(const struct demo_result *r, const struct report_cost cost[DEMO_SITES])
 {
     enum { FRAGMENTS = 4 };

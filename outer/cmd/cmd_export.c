@@ -24,7 +24,7 @@ static void print_checkpoint(const struct load *l, const char *out,
                              const struct export_checkpoint *c)
 {
     printf("%s: model, config.json and optimizer.safetensors, step %llu of %s\nNext: atoll import "
-           "--checkpoint %s --config FILE --run.dir DIR; atoll train goes on from there\n",
+           "--checkpoint %s --config FILE --run.dir DIR; atoll train continues from there\n",
            out, (unsigned long long)c->step, l->checkpoints, out);
     if (c->outer)
         printf("Not in it: the outer state (%s/frag: outer parameters, outer momentum, residual), "
@@ -64,7 +64,7 @@ enum err cmd_export(int argc, char **argv)
         {"part-gb", ARGS_REAL, &x.o.part_gb, .value = "GB",
          .help = "Largest file in 1e9 bytes (5); more is written as several files and an index."},
         {"tokenizer", ARGS_TEXT, &x.o.tokenizer, .value = "DIR",
-         .help = "Folder whose vocab.txt, tokenizer.json, .. are copied beside; else the "
+         .help = "Folder whose vocab.txt, tokenizer.json, .. are copied into it; else the "
                  "directory of the model (--from), run.dir, or that of the first shards of "
                  "data.train."},
         {"task", ARGS_INT, &x.o.task, .value = "N", .max = 15,
@@ -73,8 +73,8 @@ enum err cmd_export(int argc, char **argv)
     struct args args = {.command = "export",
                         .summary = "Writes a trained model as transformers reads it "
                                    "(AutoModel.from_pretrained): GPT-2, "
-                                   "Llama, BERT, ALBERT or ModernBERT, whichever the settings "
-                                   "describe.",
+                                   "Llama, BERT, ALBERT or ModernBERT, as the settings "
+                                   "say.",
                         .example = "atoll export --config run.yaml --run.dir run/a --out gpt2",
                         .settings = run_nearest_setting,
                         .options = options,
@@ -143,7 +143,7 @@ enum err cmd_import(int argc, char **argv)
          .help = "Configuration of the run that will start from it."},
         {"checkpoint", ARGS_TEXT, &i.checkpoint, .value = "DIR",
          .help = "Instead of --model: a folder of atoll export --checkpoint, from which the run "
-                 "goes on at its step."},
+                 "continues at its step."},
         {"model", ARGS_TEXT, &i.m.model, .value = "PATH",
          .help =
              "A folder, a model.safetensors or a model.safetensors.index.json with the names of "

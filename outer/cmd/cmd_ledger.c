@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* atoll ledger: what went over the link, by layer, site, round, fragment or kind of call: predicted
- * beside counted beside what the kernel's sockets say. Ends with an error when a payload is not
+/* atoll ledger: what went over the link, by layer, site, round, fragment or kind of call:
+ * predicted, counted, and what the kernel's sockets say. Ends with an error when a payload is not
  * what was predicted.
  */
 #include <inttypes.h>
@@ -44,7 +44,7 @@ static void print_sockets(const struct ledger_line *l)
     uint64_t socket_up = l->up.counted.socket, socket_down = l->down.counted.socket;
     printf("  %-22s %15s %15" PRIu64 " %15s %15" PRIu64 "\n", "kernel's sockets", "", socket_up, "",
            socket_down);
-    printf("  %-22s %15s %14.3f%% %15s %14.3f%%%s\n", "layers beside kernel", "",
+    printf("  %-22s %15s %14.3f%% %15s %14.3f%%%s\n", "layers and kernel", "",
            apart_percent(up, socket_up), "", apart_percent(down, socket_down),
            ledger_near(up, socket_up, socket_down, l->connections) &&
                    ledger_near(down, socket_down, socket_up, l->connections)
@@ -183,7 +183,7 @@ static void print_inside(const char *directory, const struct inner_bytes *in)
                s->steps, s->first, s->last, s->sums, s->bytes);
     }
     if (in->again)
-        printf("  %" PRIu64 " steps made again after a restart: %.0f bytes more\n", in->again,
+        printf("  %" PRIu64 " steps repeated after a restart: %.0f bytes more\n", in->again,
                in->bytes_again);
     puts("");
 }
@@ -254,11 +254,12 @@ enum err cmd_ledger(int argc, char **argv)
         {"csv", ARGS_FLAG, &csv, .help = "Comma-separated, with all layers of both directions."},
     };
     struct args args = {.command = "ledger",
-                        .summary = "Adds up what went over the link: payload as predicted and as "
-                                   "counted, protobuf and gRPC, HTTP/2, TLS, and "
-                                   "the kernel's socket counters beside them. Ends with exit code "
-                                   "1 when a payload is not what was "
-                                   "predicted.",
+                        .summary =
+                            "Adds up what went over the link: payload as predicted and as "
+                            "counted, protobuf and gRPC, HTTP/2, TLS, and "
+                            "the kernel's socket counters for comparison. Ends with exit code "
+                            "1 when a payload is not what was "
+                            "predicted.",
                         .example = "atoll ledger run-a run-b aggregator --by site",
                         .operands = "DIR...",
                         .options = options,

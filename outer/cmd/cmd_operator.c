@@ -24,11 +24,11 @@ static const struct act {
      "counters of each site since the aggregator's start, or of one site; --name: an operator's or "
      "an observer's certificate, or that site's",
      WIRE_METRICS, SITE_OR_ALL},
-    {"abort", "close the round in flight with nobody in it; the work stays in the residuals",
+    {"abort", "close the round in flight without any site; the work stays in the residuals",
      WIRE_ABORT, NO_SITE},
     {"quarantine", "keep a site out of the run until it is readmitted", WIRE_QUARANTINE, ONE_SITE},
-    {"rollback", "close the round in flight, and go on from an earlier state: --to", WIRE_ROLLBACK,
-     NO_SITE},
+    {"rollback", "close the round in flight, and continue from an earlier state: --to",
+     WIRE_ROLLBACK, NO_SITE},
     {"readmit", "end a site's quarantine", WIRE_READMIT, ONE_SITE},
     {"set",
      "amend a setting of the run from a round on: operator set KEY VALUE [--at-round N], or set "

@@ -109,16 +109,15 @@ enum err cmd_plan_accumulator(int argc, char **argv, struct arena *arena)
         {"product", ARGS_INT, &o.product, .min = 1, .max = ACCUMULATOR_BITS_MAX, .value = "BITS",
          .help = "Bits of mantissa of a product."},
     };
-    args =
-        (struct args){.command = "plan accumulator",
-                      .summary = "Whether accumulators of so many bits of mantissa hold the sums "
-                                 "of the model's matrix products, plain and in chunks of 64 "
-                                 "terms.",
-                      .example = "atoll plan accumulator 9 --config run.yaml",
-                      .operands = "BITS",
-                      .settings = run_nearest_of_plan,
-                      .options = options,
-                      .count = sizeof options / sizeof *options};
+    args = (struct args){.command = "plan accumulator",
+                         .summary = "Whether accumulators with BITS bits of mantissa hold the sums "
+                                    "of the model's matrix products, plain and in chunks of 64 "
+                                    "terms.",
+                         .example = "atoll plan accumulator 9 --config run.yaml",
+                         .operands = "BITS",
+                         .settings = run_nearest_of_plan,
+                         .options = options,
+                         .count = sizeof options / sizeof *options};
     (void)arena;
     return cmd_run(&args, &source, argc, argv, accumulator, &o);
 }

@@ -29,7 +29,7 @@ static enum err layers(struct run *p, void *self)
     printf("]\n  overlap_steps: %lld\n  before_update: %s\n  codec: %s\n", (long long)l.span,
            l.span < p->o.outer_sync_every ? "true" : "false",
            config_choice_name(outer_codec_choices, p->o.outer_codec));
-    printf("# %u slices, each %s the %lld steps behind it; training waits %.3g s (%.3g %% of the "
+    printf("# %u slices, each %s the %lld steps after it; training waits %.3g s (%.3g %% of the "
            "period)\n",
            l.count, slow ? "partly hidden under" : "hidden under", (long long)l.span, l.wait_s,
            100 * l.wait_s / period_s);

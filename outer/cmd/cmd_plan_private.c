@@ -146,7 +146,7 @@ static enum err plan_of_sites(const struct run *p, const struct private_options 
                    "--site-level: noise norm is %.4g times the largest possible signal: "
                    "nothing would be learned. Possible: %.0f sites, or the privacy of records "
                    "inside each site (privacy.unit) with secure aggregation; --force prints the "
-                   "plan all the same",
+                   "plan in spite of it",
                    l.ratio, ceil(l.sites));
 }
 

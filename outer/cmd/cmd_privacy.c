@@ -50,10 +50,10 @@ static void print_account(const struct accountant *a, const struct asked *b, dou
            b->steps, b->delta);
     printf("unit           %s; neighbours differ by one %s more or less\n", unit, unit);
     if (b->q < 1)
-        printf(
-            "sampling       Poisson with q = %g, each step anew and independent: the values below "
-            "hold only if training draws so\n",
-            b->q);
+        printf("sampling       Poisson with q = %g, each step a new, independent draw: the values "
+               "below "
+               "hold only if training draws so\n",
+               b->q);
     else
         printf("sampling       none: every %s in every step\n", unit);
     spent_print_methods(a);
@@ -131,8 +131,9 @@ static enum err privacy_banded(int argc, char **argv, struct arena *arena)
     };
     struct args args = {
         .command = "privacy banded",
-        .summary = "Noise correlated over steps (banded matrix factorisation) beside independent "
-                   "noise, at one epsilon: the error of the summed gradients.",
+        .summary =
+            "Noise correlated over steps (banded matrix factorisation), compared with independent "
+            "noise, at one epsilon: the error of the summed gradients.",
         .example = "atoll privacy banded --q 0.01 --steps 2000 --delta 1e-6 --epsilon 8",
         .options = options,
         .count = sizeof options / sizeof *options};
@@ -241,7 +242,7 @@ static enum err privacy_ledger(int argc, char **argv, struct arena *arena)
 
 static const struct cmd_act acts[] = {
     {"account", "epsilon of DP-SGD, or the noise for an epsilon", privacy_account},
-    {"banded", "correlated noise beside independent noise, at one epsilon", privacy_banded},
+    {"banded", "correlated and independent noise, at one epsilon", privacy_banded},
     {"ledger", "what a site has spent of its budget, and what is left", privacy_ledger},
     {"canaries", "random examples for an audit, to put into the training text", privacy_canaries},
 #ifdef ATOLL_NET

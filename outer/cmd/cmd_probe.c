@@ -61,8 +61,8 @@ enum err cmd_probe(int argc, char **argv)
                  "Ctrl-C."},
         {"step", ARGS_FLAG, &c.step,
          .help = "Also, on this machine, the step time of the configured model (data.train) and "
-                 "what a round costs beside "
-                 "the line, on the disk of run.dir."},
+                 "what a round costs apart from "
+                 "the link, on the disk of run.dir."},
         {"ranks", ARGS_FLAG, &c.ranks,
          .help = "Instead, under mpirun or deploy/ranks.sh: the collectives of these ranks from 4 "
                  "KiB to 64 MiB, their products, their memory and, with data.train, the classes of "

@@ -34,7 +34,7 @@ enum err cmd_relay(int argc, char **argv)
         .command = "relay",
         .summary =
             "Forwards the TLS connections of sites to an aggregator that they cannot reach by "
-            "themselves: compute nodes without internet, sites behind a hub. It holds no key and "
+            "themselves: compute nodes without internet, sites of a hub. It holds no key and "
             "opens "
             "nothing. What is no TLS 1.3 for the aggregator's name is refused. It keeps no state: "
             "killing it costs its sites a reconnection.",

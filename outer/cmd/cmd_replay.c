@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* atoll replay: the committed rounds of a run made again from archives (run.archive) of any subset
+/* atoll replay: the committed rounds of a run, recomputed from archives (run.archive) of any subset
  * of its replicas, compared with the manifests and the kept states. Reads only. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -114,7 +114,7 @@ static void print_result(const struct replay_cmd *c, const struct replay_result 
         printf("%" PRIu64 " rounds, found by %" PRIu64 " looks at manifests: ", r->rounds,
                r->looks);
     else
-        printf("%" PRIu64 " rounds: %" PRIu64 " made again from the contributions, %" PRIu64
+        printf("%" PRIu64 " rounds: %" PRIu64 " recomputed from the contributions, %" PRIu64
                " from the kept sum, %" PRIu64 " not; %" PRIu64 " kept states compared; %.2f s\n",
                r->rounds, r->made, r->by_aggregate, r->rounds - r->made - r->by_aggregate,
                r->states, seconds);
@@ -233,11 +233,11 @@ enum err cmd_replay(int argc, char **argv)
     struct args args = {
         .command = "replay",
         .summary =
-            "Makes every committed round again from archives (run.archive) of the aggregator, of "
+            "Recomputes every committed round from archives (run.archive) of the aggregator, of "
             "sites, or of both, in memory, and compares contributions, manifests, states. Names "
             "what is damaged, different or missing, with round, site, tensor and value. Ends with "
-            "0: all is as on record; 1: something is not; 9: rounds cannot be made again, for lack "
-            "of files.",
+            "0: all is as on record; 1: something is not; 9: rounds cannot be recomputed, since "
+            "files are missing.",
         .example = "atoll replay aggregator run-a run-b",
         .operands = "DIR...",
         .options = options,

@@ -12,21 +12,21 @@ enum err cmd_serve(int argc, char **argv)
         {"config", ARGS_TEXT, &o.config, .value = "FILE",
          .help = "Configuration (YAML), the same file as the sites'."},
         {"rebuild", ARGS_TEXT, &o.rebuild, .value = "DIR,DIR",
-         .help =
-             "serve.dir was lost: make it again from the run.dir of every site, or of more than "
-             "half of them (copies, or the sites have ended). serve.dir must be empty."},
+         .help = "serve.dir was lost: rebuild it from the run.dir of every site, or of more than "
+                 "half of them (copies, or the sites have ended). serve.dir must be empty."},
         {"rebuild-from-sites", ARGS_FLAG, &o.from_sites,
-         .help = "serve.dir was lost: make it again from what the running sites send, which dial "
+         .help = "serve.dir was lost: rebuild it from what the running sites send, which dial "
                  "this aggregator as always. serve.dir must be empty."},
     };
     struct args args = {
         .command = "serve",
-        .summary = "The aggregator of a run: collects the sites' contributions, commits rounds, "
-                   "keeps the outer "
-                   "state. Ends by itself when every site has the last round. Ctrl-C stops it with "
-                   "exit code 75; the "
-                   "same command goes on from there, and so it does after a crash. SIGUSR2 prints "
-                   "its status.",
+        .summary =
+            "The aggregator of a run: collects the sites' contributions, commits rounds, "
+            "keeps the outer "
+            "state. Ends by itself when every site has the last round. Ctrl-C stops it with "
+            "exit code 75; the "
+            "same command continues from there, and so it does after a crash. SIGUSR2 prints "
+            "its status.",
         .example =
             "atoll serve --config run.yaml --serve.listen 0.0.0.0:7443 --serve.dir /var/lib/atoll",
         .settings = run_nearest_setting,

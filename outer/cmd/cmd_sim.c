@@ -126,8 +126,9 @@ static enum err sim(struct run *p, void *self)
     TRY(simulation_run(p, &c->o, &c->out));
     print_result(c);
     if (c->out.r.stopped && !c->out.r.ended)
-        return err_set(ERR_STOPPED,
-                       "stopped on request; a simulation stores nothing, the next one begins anew");
+        return err_set(
+            ERR_STOPPED,
+            "stopped on request; a simulation stores nothing, the next one begins again");
     return ERR_OK;
 }
 

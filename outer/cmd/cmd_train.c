@@ -73,7 +73,7 @@ static enum err train(struct job *j, const struct args *args, const struct train
     char no_gpu[512];
     enum err e = job_ranks_open(j, w->dry, no_gpu);
     if (e == ERR_OK && *no_gpu)
-        printf("# No GPU here, the tables below are for one all the same: %s\n", no_gpu);
+        printf("# No GPU here, the tables below are for one anyway: %s\n", no_gpu);
     if (e == ERR_OK && !w->dry)
         e = job_run(j);
     else if (e == ERR_OK && job_lead(j))
@@ -141,7 +141,7 @@ enum err cmd_train(int argc, char **argv)
         .summary =
             "Trains: as a site of a run when site.aggregator is given, else alone. Ctrl-C "
             "finishes the step, "
-            "saves and leaves with exit code 75; the same command goes on from there. SIGUSR2 "
+            "saves and leaves with exit code 75; the same command continues from there. SIGUSR2 "
             "prints its status. The live row: site, state (what it waits for), step, loss, "
             "committed rounds, time to the next sync, time left (+ wait: it stands still), "
             "tokens/s, payload up and down of the whole run.",

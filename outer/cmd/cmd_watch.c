@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* atoll watch: the live page of a run whose processes are elsewhere or serve none, at the own
+/* atoll watch: the live page of a run whose processes are elsewhere or serve none, at its own
  * loopback. */
 #include <limits.h>
 #include <signal.h>
@@ -58,7 +58,7 @@ static enum err watch_look(struct watcher *w)
         return e;
     atomic_store(&w->reached, !away);
     if (away && !w->away)
-        fprintf(stderr, "atoll watch: %s; it goes on trying\n", err_message());
+        fprintf(stderr, "atoll watch: %s; trying again\n", err_message());
     if (away != w->away)
         TRY(watch_say(w, away ? "aggregator unreachable from here" : "aggregator reached again"));
     w->away = away;
@@ -110,8 +110,8 @@ static enum err watch_open(struct watcher *w, const struct args *args,
     if (!loopback_address(o->http))
         return err_set(
             ERR_CONFIG,
-            "watch: --http %.60s is no loopback address with a port: whoever reaches the "
-            "page sees it",
+            "watch: --http %.60s is no loopback address with a port: any reader who reaches "
+            "the page sees it",
             o->http);
     sigemptyset(&w->signals);
     sigaddset(&w->signals, SIGINT);
@@ -153,7 +153,7 @@ enum err cmd_watch(int argc, char **argv)
          .help = "Loopback address and port of the page; port 0 picks one."},
         {"metrics", ARGS_TEXT, &o.metrics, .value = "ADDRESS",
          .help = "Any address and port, for a Prometheus elsewhere: /metrics, /healthz and /readyz "
-                 "alone, to whoever reaches it. The page stays at the loopback."},
+                 "alone, to every reader. The page stays at the loopback."},
         {"help-metrics", ARGS_FLAG, &o.table,
          .help = "Print the table of what /metrics says, as Markdown, and stop."},
         OBSERVE_ROWS(&o.observe),

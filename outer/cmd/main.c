@@ -214,7 +214,7 @@ int main(int argc, char **argv)
     standard_files();
     crash_report();
     signal(SIGXFSZ, SIG_IGN); /* `ulimit -f`: the write fails with EFBIG, and the file is named */
-    umask(umask(0) | 0002);   /* nothing that atoll makes can everybody write, whatever the umask */
+    umask(umask(0) | 0002);   /* under any umask: what atoll makes is not writable for all */
     bool help_word = argc > 1 && strcmp(argv[1], "help") == 0;
     enum args_form form = ARGS_HELP_TEXT;
     if (argc < 2 || args_form_read(argv[1], &form) || (help_word && argc == 2)) {

@@ -18,7 +18,7 @@ static enum err canaries_make(const struct args *args, const char *config, const
     if (e == ERR_OK)
         printf("%" PRId64 " canaries, each in %s/in-0000.bin with probability 1/2: which ones are "
                "there is the secret of the audit.\n\n"
-               "in the configuration of the site, beside its own text:\n"
+               "in the configuration of the site, in addition to its own text:\n"
                "    data:\n        train: [%s%s..., \"%s/in-0000.bin\"]\n\n"
                "after the run:\n    atoll privacy audit --run.dir RUN --set %s\n",
                count, out, run.s.data_train.count ? run.s.data_train.items[0] : "",
@@ -135,8 +135,9 @@ enum err privacy_audit(int argc, char **argv, struct arena *arena)
     };
     struct args args = {
         .command = "privacy audit",
-        .summary = "Lower bound on epsilon from one run with canaries (2305.08846), beside the "
-                   "claim.",
+        .summary =
+            "Lower bound on epsilon from one run with canaries (2305.08846), to compare with "
+            "the claim.",
         .example = "atoll privacy audit --run.dir run-a --set canaries",
         .settings = run_nearest_setting,
         .options = options,

@@ -97,7 +97,7 @@ static enum err verify_all(const struct args *args, struct arena *a)
         "proves         which masked bytes left each site, with which others they were summed, and "
         "that all of these sites agreed to that one sum");
     puts("does not prove what the values were, or that others masked theirs rightly: the keys are "
-         "wiped round by round, so nobody makes a mask again");
+         "wiped round by round, so no mask can be made a second time");
     if (failed)
         return err_set(ERR_DIFFERS, "privacy verify: %zu statements are not proved", failed);
     return ERR_OK;

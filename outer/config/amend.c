@@ -122,7 +122,7 @@ enum err amend_border(const struct schedule *s, uint64_t round, int64_t *step)
     return ERR_OK;
 }
 
-/* What a list makes of the schedule behind one border. every: of the steps before. */
+/* What a list makes of the schedule after one border. every: of the steps before. */
 static enum err change_of(struct schedule_change *c, const struct settings *s,
                           const struct outer_settings *o, int64_t every)
 {
@@ -146,7 +146,7 @@ static enum err ends_check(const struct schedule *x, const struct schedule_chang
     return c->steps > c->after ? ERR_OK
                                : err_set(ERR_PROTO,
                                          "an amendment ends the run at step %" PRId64
-                                         ", and it is for the steps behind %" PRId64,
+                                         ", and it is for the steps after %" PRId64,
                                          c->steps, c->after);
 }
 
@@ -248,7 +248,7 @@ enum err amend_data(struct loader_changes *c, const struct keys_base *base,
 
 /* ---- may it be? ---- */
 
-struct amend_case { /* the settings before and behind the border */
+struct amend_case { /* the settings before and after the border */
     const struct schedule *x;
     int64_t border;
     struct settings s, s_before;
@@ -339,7 +339,7 @@ static const char *steps_refused(const struct amend_case *c)
 {
     const struct settings *s = &c->s;
     if (s->train_steps <= c->border)
-        return "that step is before the border: the first step under it is behind";
+        return "that step is before the border; the first step under the setting comes after it";
     if (s->train_stages.count)
         return "train.stages divides it";
     if (s->train_compress != TRAIN_COMPRESS_NONE)
@@ -359,7 +359,7 @@ static const char *warmup_refused(const struct amend_case *c)
         return "each stage of train.stages has a warm-up of its own";
     if (c->s.train_compress != TRAIN_COMPRESS_NONE || c->s.train_modules > 1 ||
         c->s.train_pipeline == TRAIN_PIPELINE_STALE)
-        return "train.compress and train.modules have fixed what begins behind it";
+        return "train.compress and train.modules have fixed what begins after it";
     return NULL;
 }
 

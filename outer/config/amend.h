@@ -7,9 +7,9 @@
  * the same settings for a round. Values are read and checked by the key tables, and the amended
  * settings pass all rules of a configuration.
  *
- * A setting of round N is in force for the rounds of fragment 0 from N on, and for all steps behind
+ * A setting of round N is in force for the rounds of fragment 0 from N on, and for all steps after
  * the border: the step that ends round N - 1. Another fragment's round is under it when its step is
- * behind the border.
+ * after the border.
  */
 #include "inner/data/loader.h"
 #include "outer/config/keys.h"
@@ -36,8 +36,8 @@
 enum amend_effect {
     AMEND_SCHEDULE, /* rounds and the outer step: struct schedule_change */
     AMEND_ROUND,    /* how the aggregator closes a round */
-    AMEND_DATA,     /* the mixture behind the border, of a site that has as many sources */
-    AMEND_TRAIN     /* the inner steps behind the border */
+    AMEND_DATA,     /* the mixture after the border, of a site that has as many sources */
+    AMEND_TRAIN     /* the inner steps after the border */
 };
 
 /* The settings in force for this round of fragment 0. Strings of amended keys lie in `a`.
@@ -68,7 +68,7 @@ enum err amend_warning(char *out, size_t size_bytes, const struct keys_base *bas
  * `step`, into the site's own. */
 enum err amend_train(struct settings *s, const struct keys_base *base, const struct schedule *x,
                      const struct amendments *list, int64_t step, struct arena *a) MUST;
-/* data.weights behind the borders. */
+/* data.weights after the borders. */
 enum err amend_data(struct loader_changes *c, const struct keys_base *base,
                     const struct schedule *x, const struct amendments *list) MUST;
 

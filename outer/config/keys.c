@@ -566,7 +566,7 @@ static void check_masked(struct config_rules *r, const struct outer_settings *o)
         {o->outer_moment1_every > 0 || o->outer_moment2_every > 0,
          "outer.moment1_every and moment2_every", "0: moments stay in the site"},
         {o->outer_merge != MERGE_MEAN, "outer.merge", "mean: others read each contribution"},
-        {o->outer_clip > 0, "outer.clip", "0: nobody sees a site's norm"},
+        {o->outer_clip > 0, "outer.clip", "0: no other process sees a site's norm"},
         {o->outer_weights != WEIGHTS_EQUAL, "outer.weights",
          "equal: other weights tell how much data a site has"},
         {o->outer_eager, "outer.eager", "false"},
@@ -932,15 +932,16 @@ static void check_ledger(struct config_rules *r, const struct outer_settings *o,
                          "privacy.unit, such as owner, or leave privacy.ledger out");
 }
 
-/* The page asks nobody who he is: it may be reached from this machine alone. */
+/* The page asks for no identity: it may be reached from this machine alone. */
 static void check_http(struct config_rules *r, const char *key, const char *address)
 {
     if (*address && !loopback_address(address))
-        config_broken(r,
-                      "%s = \"%.80s\" is no loopback address with a port: whoever reaches the page "
-                      "sees it, so give 127.0.0.1:PORT; from elsewhere: atoll watch --aggregator "
-                      "HOST:PORT, or ssh -L",
-                      key, address);
+        config_broken(
+            r,
+            "%s = \"%.80s\" is no loopback address with a port: any reader who reaches the "
+            "page sees it, so give 127.0.0.1:PORT; from elsewhere: atoll watch --aggregator "
+            "HOST:PORT, or ssh -L",
+            key, address);
 }
 
 void keys_outer_check(struct config_rules *r, const struct outer_settings *o,

@@ -254,7 +254,7 @@ static enum err make_roster(struct run *r, int64_t sites)
     return ERR_OK;
 }
 
-/* A probe file, and the arguments that a plan has beside it. */
+/* A probe file, and the arguments that a plan has in addition. */
 static enum err read_measured(struct run *r, const struct run_source *source)
 {
     bool used = source->role == RUN_SITE || source->role == RUN_PLAN;

@@ -6,8 +6,8 @@
  * tensor table, sync configuration, outer learning rate, identity. No command builds these itself,
  * so a wrong configuration is refused before a device, a directory or a connection is opened.
  *
- * Not here: the site's own share of the batch (run_site_settings() derives it) and whatever is
- * opened from the settings.
+ * Not here: the site's own share of the batch (run_site_settings() derives it) and what is opened
+ * from the settings.
  */
 #include "inner/io/portable.h"
 #include "kernels/base/args.h"

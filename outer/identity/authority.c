@@ -226,7 +226,7 @@ static enum err renewal_look(struct authority_renewal *r)
     return ERR_OK;
 }
 
-/* Where the identity certificate lies: beside the old certificate, or else in the directory. */
+/* Where the identity certificate lies: next to the old certificate, or else in the directory. */
 static enum err identity_find(struct authority_renewal *r, char beside[4096], const char **dir)
 {
     char path[4096 + TLS_NAME_MAX + 32];

@@ -23,11 +23,11 @@ struct authority_renewal {
     struct tls_facts old, identity; /* identity: before the renewal; uri_count 0: no file of it */
 };
 /* A new key and certificate with the name, role and hosts of r->file, on record. The identity key
- * beside the file, or else in the directory, stays unless r->replace. Revokes nothing. */
+ * next to the file, or else in the directory, stays unless r->replace. Revokes nothing. */
 enum err authority_renew(struct authority_renewal *r, struct tls_facts *leaf) MUST;
 
 /* Answers a request (tls_renewal_request) with a certificate in `answer`, which is on record before
- * anybody has it. ERR_DENIED: the present certificate is revoked, or as tls_renewal_open. */
+ * it is given out. ERR_DENIED: the present certificate is revoked, or as tls_renewal_open. */
 enum err authority_answer(char answer[TLS_PEM_MAX], const char *request, const char *directory,
                           struct tls_validity v, int64_t now_unix) MUST;
 
@@ -38,7 +38,7 @@ struct authority_told { /* called after each entry of revoked.txt; note: NULL, o
 };
 /* what: a name (atoll://RUN/ROLE/NAME), a certificate's file, sha256:HEX or serial:HEX. issued: of
  * a name, every certificate that was issued so far instead of the name. unseen: the directory holds
- * no certificate of the name, which is revoked all the same. */
+ * no certificate of the name, which is revoked anyway. */
 enum err authority_revoke(const char *directory, const char *what, bool issued,
                           const struct authority_told *told, bool *unseen,
                           struct arena *arena) MUST;

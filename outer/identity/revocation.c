@@ -177,7 +177,7 @@ static void damaged_log(const char *why)
 {
     char quoted[1024];
     log_event(LOG_ERROR, "revoked_unreadable",
-              "why=%s until=\"everybody is refused until the list can be read\"",
+              "why=%s until=\"every caller is refused until the list can be read\"",
               log_quote(quoted, sizeof quoted, why));
 }
 
@@ -186,7 +186,7 @@ static void missing_log(const struct revocation *r)
     char quoted[512];
     log_event(LOG_ERROR, "revoked_missing",
               "file=%s entries=%zu why=\"the list that was read last stays in force; to admit "
-              "everybody, leave an empty file\"",
+              "all, leave an empty file\"",
               log_quote(quoted, sizeof quoted, r->path), r->list.count);
 }
 

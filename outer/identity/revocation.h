@@ -6,9 +6,9 @@
  *   sha256:HEX              one certificate, by the SHA-256 of its DER bytes (64 digits)
  *   serial:HEX              all certificates of this serial number
  * `atoll cert revoke` adds entries. A running aggregator reads the list again when it changes. The
- * list fails closed: while it cannot be read, everybody is refused, also when it is missing after
- * that; a list that is missing after it was read stays in force. A copy in the aggregator's own
- * directory keeps it in force across restarts.
+ * list fails closed: while it cannot be read, every caller is refused, also when it is missing
+ * after that; a list that is missing after it was read stays in force. A copy in the aggregator's
+ * own directory keeps it in force across restarts.
  */
 #include "outer/wire/wire.h"
 
@@ -27,8 +27,8 @@ const char *revocation_why(struct revocation *r, const char *uri, const struct w
 /* Writes an entry in its one form (digits in lower case, without colons); out may be text. False:
  * this is none. */
 bool revocation_entry(char out[REVOCATION_ENTRY_MAX], const char *text);
-/* directory/revoked.txt. entry: as revocation_entry writes it. note: what stands behind the entry
- * as a comment; NULL: nothing. */
+/* directory/revoked.txt. entry: as revocation_entry writes it. note: the comment after the entry;
+ * NULL: nothing. */
 enum err revocation_listed(const char *directory, const char *entry, bool *listed) MUST;
 enum err revocation_add(const char *directory, const char *entry, const char *note,
                         bool *was_there) MUST;

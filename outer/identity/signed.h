@@ -8,11 +8,11 @@
  *                 u64 incarnation, u64 instance, u32 aggregator, u32 fragment, u64 round,
  *                 u32 codec, u64 payload bytes, payload[32], parent[32], grid[32], f32 weight,
  *                 u64 data cursor, u64 max local steps offline, u8 residual ratio;
- *                 "atollSH2" with u64 charged steps behind it, where that is not 0
+ *                 "atollSH2" with u64 charged steps after it, where that is not 0
  *   manifest      "atollSM1", run, u32 fragment, u64 round, digest of the body[32], u64 term,
  *                 u64 instance, u64 unix_ms
  *   announcement  "atollSE1", run, u32 aggregator, u64 term, u64 instance; it travels with the
- *                 u16 length and the bytes of the aggregator's certificate and the signature behind
+ *                 u16 length and the bytes of the aggregator's certificate and the signature after
  *
  * Pure but for the signer that is passed in.
  */
@@ -25,7 +25,7 @@ bool signed_header_holds(struct signer *s, const struct signer_key *key,
                          const struct wire_contribution *m);
 
 enum { SIGNED_HEADER_MAX = 512 };
-/* The header as it was signed, and the signature behind it: bytes written. */
+/* The header as it was signed, and the signature after it: bytes written. */
 size_t signed_header_write(const struct wire_contribution *m, uint8_t out[SIGNED_HEADER_MAX]);
 /* ERR_PROTO: malformed. The signature is not checked. */
 enum err signed_header_read(struct wire_contribution *m, const uint8_t *data, size_t n) MUST;

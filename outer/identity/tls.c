@@ -117,11 +117,11 @@ static enum err place_check(const char *path, const struct stat *st)
     snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
              slash ? path : ".");
     if (st->st_mode & S_IWOTH)
-        return err_set(ERR_DENIED, "%s: everybody can write it (mode %03o): chmod 600 it", path,
+        return err_set(ERR_DENIED, "%s: any user can write it (mode %03o): chmod 600 it", path,
                        st->st_mode & 0777);
     if (stat(dir, &there) == 0 && (there.st_mode & (S_IWOTH | S_ISVTX)) == S_IWOTH)
         return err_set(ERR_DENIED,
-                       "%s: everybody can write in the directory of %s (mode %03o): chmod 700 it",
+                       "%s: any user can write in the directory of %s (mode %03o): chmod 700 it",
                        dir, path, there.st_mode & 0777);
     return ERR_OK;
 }
@@ -535,7 +535,7 @@ enum err tls_facts_check(const struct tls_facts *f, const char *path, const char
     return ERR_OK;
 }
 
-/* The leaf's file may hold intermediate authorities behind it; ca.pem may hold several roots. */
+/* The leaf's file may hold intermediate authorities after it; ca.pem may hold several roots. */
 const char *tls_chain_defect(STACK_OF(X509) * chain, STACK_OF(X509) * roots, int64_t now_unix)
 {
     X509_STORE *store = X509_STORE_new();

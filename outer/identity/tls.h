@@ -2,7 +2,7 @@
 #ifndef TLS_H
 #define TLS_H
 /* TLS: the version forced on the whole process, key and certificate files read with their checks,
- * the small authority behind `atoll cert`, and identity keys. Only the files tls*.c include
+ * the small authority of `atoll cert`, and identity keys. Only the files tls*.c include
  * OpenSSL's SSL and X.509. They open no connection: gRPC does, and verifies with the same library.
  * An identity is exactly one URI in the certificate, atoll://run/role/name. Blocking file
  * operations; any thread.
@@ -43,7 +43,7 @@ tls_certificate_bytes(const struct tls_pem *p); /* approximate DER size of its c
 uint64_t tls_stamp(const struct link_tls *files);
 
 /* Checks a process's own files before it connects: an authority of ca.pem signed the certificate
- * (intermediate ones may stand behind it in its file), it is
+ * (intermediate ones may follow it in its file), it is
  * valid at now_unix, it names this run, role and name, and the key fits. ERR_DENIED: the text names
  * the file, the defect and the remedy. Logs a near expiry with tls_log_expiry. */
 enum err tls_check(const struct link_tls *files, const char *run, enum tls_role role,
@@ -113,12 +113,12 @@ struct tls_request {
 /* Replaces both files by rename, the certificate last. The name may have had certificates before.
  * Before them, for a site or an aggregator, NAME.identity.pem in `out`, valid as long as the
  * authority is: for the key of the identity certificate that there is (whose private key is copied
- * where it lies beside it), or, where there is none or it is revoked, for a new one in
+ * where it lies next to it), or, where there is none or it is revoked, for a new one in
  * NAME.identity.key. ERR_CONFIG: the name is revoked. */
 enum err tls_issue(const struct tls_request *r) MUST;
 
 /* The identity key of the process whose TLS files these are: NAME.identity.pem and
- * NAME.identity.key beside NAME.pem, of `uri`, by an authority of files->ca. The signer copies the
+ * NAME.identity.key next to NAME.pem, of `uri`, by an authority of files->ca. The signer copies the
  * paths. ERR_INPUT, ERR_DENIED: the text names file and remedy. Close with ops->close. */
 enum err tls_signer_open(struct signer **s, const struct link_tls *files, const char *uri) MUST;
 /* One that checks alone and has no key. ca: file of the authorities; NULL: the key of any identity
@@ -132,7 +132,7 @@ bool tls_signature_holds(const struct signer_key *key, const void *data, size_t 
  * and a request; the authority's machine answers with a certificate. A request is PEM text of three
  * blocks: the present certificate, a PKCS#10 request of the next key, and the signature of the
  * present key over time and request. So how it travels need not be secret or authenticated, and a
- * request gives nobody else a certificate. */
+ * request gives no other process a certificate. */
 enum { TLS_REQUEST_AGE_S = 86400 };
 struct tls_renewal {
     struct tls_facts present; /* verified: of this authority and run, valid now */

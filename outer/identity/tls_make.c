@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Certificates: making. The small authority behind `atoll cert`. */
+/* Certificates: making. The small authority of `atoll cert`. */
 #include <arpa/inet.h>
 #include <openssl/bn.h>
 #include <openssl/ec.h>
@@ -75,7 +75,7 @@ static bool certificate_sign(struct making *m)
     return X509_sign(m->x, m->ca_key, md) > 0;
 }
 
-/* A directory of keys is its owner's alone, whatever the umask. */
+/* A directory of keys is its owner's alone, under any umask. */
 static enum err keys_mkdirs(const char *directory)
 {
     mode_t before = umask(0077);
@@ -189,7 +189,7 @@ static enum err authority_match(struct making *m, const char *text, const char *
     sk_X509_pop_free(roots, X509_free);
     ERR_clear_error();
     return m->ca ? ERR_OK
-                 : err_set(ERR_INPUT, "%s: the key beside it belongs to none of its certificates",
+                 : err_set(ERR_INPUT, "%s: the key next to it belongs to none of its certificates",
                            path);
 }
 
@@ -334,8 +334,8 @@ static enum err leaf_make(struct making *m, const struct tls_request *r, const c
 
 /* ---- identity ---- */
 
-/* The certificate of the identity that was issued before, if its key goes on: *x NULL: it does not.
- * A revoked one does not. */
+/* The certificate of the identity that was issued before, if its key stays in use; *x NULL: it does
+ * not. A revoked one does not. */
 static enum err identity_find(const struct tls_request *r, const char *uri, X509 **x)
 {
     char path[4096], hex[65], entry[REVOCATION_ENTRY_MAX], *text = NULL;
@@ -380,7 +380,7 @@ static enum err identity_sign(struct making *m, const struct tls_request *r, con
     return ok ? ERR_OK : tls_library_failed("make the identity certificate");
 }
 
-/* The private key of an identity that goes on, where it is at hand. */
+/* The private key of an identity that stays in use, where it is at hand. */
 static enum err identity_key_copy(const struct tls_request *r)
 {
     char from[4096], to[4096], *text = NULL;

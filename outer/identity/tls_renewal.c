@@ -269,7 +269,7 @@ void tls_renewal_close(struct tls_renewal *w)
     w->key = NULL;
 }
 
-/* The answer beside ca.pem and the next key: whose it is, whether it verifies, whether it fits. */
+/* The answer next to ca.pem and the next key: whose it is, whether it verifies, whether it fits. */
 static enum err answer_check(const struct own_files *f, const char *answer,
                              const struct tls_facts *present, int64_t now_unix)
 {

@@ -65,7 +65,7 @@ struct atoll_options {
     size_t setting_count;
     const struct atoll_tensor *tensors; /* read in atoll_open; `data` stays in use */
     size_t tensor_count;
-    /* Values first .. first + count of a tensor, f32 whatever its dtype, from and to wherever the
+    /* Values first .. first + count of a tensor, f32 for any dtype, from and to where the
      * trainer has them. Any result but 0 ends the call with exit code 1. May be NULL where every
      * tensor has `data`. */
     int (*read)(void *self, size_t tensor, size_t first, size_t count, float *values);
@@ -114,13 +114,13 @@ const char *atoll_version(void);
 int atoll_tensors(const struct atoll_options *o, void *self,
                   int (*each)(void *self, const struct atoll_tensor *t,
                               const struct atoll_place *places, size_t count));
-/* Reads the configuration, checks the tensors, opens run.dir; connects to nobody yet. *run NULL on
+/* Reads the configuration, checks the tensors, opens run.dir; makes no connection yet. *run NULL on
  * an error. What the library cannot do of the configuration is refused by the name of its key. */
 int atoll_open(struct atoll **run, const struct atoll_options *o);
 /* Before the first step. *step: 0, or that of the checkpoint whose parameters are in place. At 0
  * the parameters become those that the run starts from. Joins the run, catches up, and makes the
- * rounds that are due at this step; *step becomes the step to go on from, which is a later one
- * where the run went on without this site. */
+ * rounds that are due at this step; *step becomes the step to continue from, which is a later one
+ * where the run continued without this site. */
 int atoll_start(struct atoll *run, int64_t *step);
 /* train.steps, as an operator has amended it so far. */
 int64_t atoll_steps(const struct atoll *run);
@@ -131,7 +131,8 @@ int atoll_due(const struct atoll *run, int64_t step);
  * parameters may change. ATOLL_STOPPED: asked to stop while waiting. The trainer saves a checkpoint
  * of *step, between atoll_saving and atoll_saved, and closes; what was trained is not lost. */
 int atoll_step(struct atoll *run, int64_t *step, const struct atoll_report *report);
-/* Before the trainer writes a checkpoint of `step`: waits until what it has behind it is durable.
+/* Before the trainer writes a checkpoint of `step`: waits until the rounds of its steps are
+ * durable.
  */
 int atoll_saving(struct atoll *run, int64_t step);
 /* A checkpoint is durable; `oldest`: the step of the oldest one that is kept. Outer states from

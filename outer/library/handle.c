@@ -196,7 +196,7 @@ static enum err settings_words(struct atoll *a, char ***out)
     return ERR_OK;
 }
 
-/* What `atoll train` does beside its exchange, and this library does not. */
+/* What `atoll train` does in addition to its exchange, and this library does not. */
 static enum err refuse(const struct run *r)
 {
     const struct {

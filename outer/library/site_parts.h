@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_PARTS_H
 #define SITE_PARTS_H
-/* What the lead rank of a site opens to take part in a run, whatever trains: connection, signing
+/* What the lead rank of a site opens to take part in a run, with any trainer: connection, signing
  * key, outer state, organs, site. site_parts.c alone writes the struct. */
 #include "outer/library/organs.h"
 #include "outer/record/ledger_book.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_RECORD_H
 #define SITE_RECORD_H
-/* What every site writes into metrics.jsonl of its directory (docs/metrics.md), whatever trains:
- * the beginning of a record of kind start, and one of kind round. The caller adds what it has
- * beside it and ends the record. */
+/* What every site writes into metrics.jsonl of its directory (docs/metrics.md), with any trainer:
+ * the beginning of a record of kind start, and one of kind round. The caller adds its own fields
+ * and ends the record. */
 #include "outer/config/run.h"
 #include "outer/record/ledger_book.h"
 #include "outer/site/exchange.h"

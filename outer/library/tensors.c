@@ -80,7 +80,7 @@ enum err tensors_check(const struct tensors *t, size_t count)
     return err_set(ERR_MISMATCH,
                    "the trainer has %zu tensors, the run %zu (%s %.80s): the trainer's tensors "
                    "must be those that model.* of the configuration describes (docs/library.md)",
-                   count, t->table->count, count < t->table->count ? "it lacks" : "too many:",
+                   count, t->table->count, count < t->table->count ? "missing:" : "too many:",
                    count < t->table->count ? t->table->tensors[count].name
                    : t->list[both].name    ? t->list[both].name
                                            : "");
@@ -118,7 +118,7 @@ static enum err write_one(const struct tensors *t, size_t i, size_t first, size_
     return ERR_OK;
 }
 
-/* The first tensor that ends behind this place of the slab, which may lie in a gap before it. */
+/* The first tensor that ends after this place of the slab, which may lie in a gap before it. */
 static size_t tensor_at(const struct table *t, size_t at)
 {
     size_t low = 0, high = t->count;

@@ -2,7 +2,7 @@
 #ifndef TENSORS_H
 #define TENSORS_H
 /* A caller's tensors as the slab of a run: where the values of a range lie in the caller's memory.
- * Gaps and padding of the table are zeros for whoever reads, and are dropped when written. */
+ * Gaps and padding of the table are read as zeros, and are dropped when written. */
 #include "inner/model/table.h"
 #include "outer/library/atoll.h"
 

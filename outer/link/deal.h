@@ -11,7 +11,7 @@
 
 struct deal_line {                  /* a connection */
     double rate;                    /* bytes per second; 0: unknown, as fast as the others */
-    unsigned takes;                 /* so many workers still take blocks for it */
+    unsigned takes;                 /* workers that still take blocks for it */
     double busy;                    /* bytes taken and not finished */
     double bytes, begun_s, ended_s; /* finished; first taken; last finished */
 };
@@ -31,7 +31,7 @@ void deal_begin(struct deal *d, const double *rates, unsigned count, double late
 /* Each worker of connection i before the first one asks, and when it takes no more. */
 void deal_join(struct deal *d, unsigned i);
 void deal_leave(struct deal *d, unsigned i);
-/* May connection i take a block, where so many are left of so many bytes? If not, it asks again a
+/* May connection i take a block, where `blocks` of `bytes` are left? If not, it asks again a
  * little later, as long as blocks are left: the others may turn out slower. */
 enum { DEAL_AGAIN_MS = 20 };
 bool deal_takes(const struct deal *d, unsigned i, unsigned blocks, double bytes, double now_s);

@@ -43,7 +43,7 @@ struct stream {
     int from, to; /* sockets; -1: not dialled yet */
     struct piece *first, *last;
     size_t held_bytes;
-    bool ended, shut; /* the sender has closed; so have we, behind its last piece */
+    bool ended, shut; /* the sender has closed; so have we, after its last piece */
 };
 enum state { STATE_FIRST, STATE_DIALLING, STATE_OPEN };
 struct connection {

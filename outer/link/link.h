@@ -24,8 +24,8 @@ struct link_counters {                 /* bytes by layer, both directions, since
 struct link; /* a site's end */
 struct link_ops {
     enum err (*hello)(struct link *l, const struct wire_hello *m, struct wire_hello_answer *answer);
-    /* Offers the contribution, sends the bytes that the aggregator lacks over the configured number
-     * of connections, and waits for the final answer. */
+    /* Offers the contribution, sends the bytes that the aggregator has not yet over the configured
+     * number of connections, and waits for the final answer. */
     enum err (*contribute)(struct link *l, const struct wire_contribution *m,
                            const uint8_t *payload, struct wire_answer *answer);
     /* The aggregator holds the call until the round is committed, at most hold_ms; then it answers
@@ -71,9 +71,9 @@ struct link_service {
     const char *(*revoked)(void *self, const char *peer, const struct wire_certificate *c);
     void (*hello)(void *self, const char *peer, const struct wire_hello *m,
                   struct wire_hello_answer *answer);
-    /* RESUME with *upload set: the site sends the chunks that answer->blocks lacks. Any other
-     * outcome is final. A newer stream of the same site and fragment supersedes the older upload:
-     * the older one's next chunk answers SUPERSEDED. */
+    /* RESUME with *upload set: the site sends the chunks that are missing in answer->blocks. Any
+     * other outcome is final. A newer stream of the same site and fragment supersedes the older
+     * upload: the older one's next chunk answers SUPERSEDED. */
     void (*offer)(void *self, const char *peer, const struct wire_contribution *m,
                   struct wire_answer *answer, void **upload);
     /* NONE: stored now or earlier. PENDING: the link calls store, then stored. RESUME: the chunk
@@ -216,7 +216,7 @@ enum err link_serve(struct link_server **s, const struct link_listen *l,
                     const struct link_service *service, int *port) MUST; /* ERR_BUSY: port in use */
 bool link_stopped(const struct link_server *s);                          /* work() has set *stop */
 void link_work_soon(struct link_server *s); /* work() has something to do; any thread */
-/* True: calls to the own port succeeded earlier and fail now; the process must be restarted. */
+/* True: calls to its own port succeeded earlier and fail now; the process must be restarted. */
 bool link_silent(const struct link_server *s);
 /* One connection and one call to gRPC's health service. ERR_OK: an aggregator answers whose
  * certificate is signed by the same authority. Else the error says why not. */

@@ -7,7 +7,7 @@
 
 /* Share of a socket buffer that is in flight; the rest is the kernel's overhead for a packet. */
 static const double IN_FLIGHT = 0.6;
-/* A transfer is long when it carries so many bandwidth-delay products: in slow start it has carried
+/* A transfer is long when it carries LONG bandwidth-delay products: in slow start it has carried
  * twice what its last round trip carried. */
 static const double LONG = 4;
 /* Pace over measured rate: above 1, so that a path that has become faster is noticed. A queue of 4

@@ -36,7 +36,7 @@ struct path_facts {      /* of the sending end */
                             measured */
     double mean;         /* of the last transfer, bytes per second */
     double loss;         /* share of the bytes that were sent again */
-    unsigned streams;    /* over so many connections was it measured */
+    unsigned streams;    /* connections over which it was measured */
 };
 struct path_choice {
     unsigned streams;

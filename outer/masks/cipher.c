@@ -84,7 +84,7 @@ static bool all_zero(const uint8_t *p, size_t n)
     return any == 0;
 }
 
-/* OpenSSL's derive fails on a zero secret; the check behind it holds for any OpenSSL. */
+/* OpenSSL's derive fails on a zero secret; our own check holds for any OpenSSL. */
 enum err cipher_x25519(struct cipher_key *shared, const struct cipher_key *own,
                        const struct cipher_public *other)
 {
@@ -152,7 +152,7 @@ void cipher_hkdf_expand(void *out, size_t out_bytes, const struct cipher_key *pr
 
 /* ---- ChaCha20 ---- */
 
-/* OpenSSL's IV is the block counter, little-endian, and the nonce behind it. */
+/* OpenSSL's IV is the block counter, little-endian, and the nonce after it. */
 enum err cipher_stream_open_at(struct cipher_stream *s, const struct cipher_key *key,
                                uint32_t from_block, const uint8_t nonce[12])
 {

@@ -178,7 +178,7 @@ static void pair_forget(struct keys *k, unsigned site)
     set_put(&k->peers, site, false);
 }
 
-/* a_i is wiped with the last pair: with it every pair key could be made again. */
+/* a_i is wiped with the last pair: with it every pair key could be recomputed. */
 static void own_wipe(struct keys *k)
 {
     for (unsigned i = 0; i < k->o.sites; i++)

@@ -105,7 +105,7 @@ static size_t piece_bytes(unsigned bits)
 }
 
 /* One limb: x + y with the carry of the limb before. The carry does not leave a word, whose top
- * bits are out: it goes on where a word goes on in the next limb. */
+ * bits are out: it continues where a word continues in the next limb. */
 static inline uint64_t limb_add(uint64_t x, uint64_t y, uint64_t top, uint64_t *carry)
 {
     uint64_t sum, low = (x & ~top) + *carry;

@@ -102,7 +102,7 @@ void masked_pack(uint8_t *words, const struct mask_layout *l, const struct codec
 {
     size_t blocks = l->part[0].count;
     ASSERT(threads >= 1 && l->part[l->parts - 1].count == blocks * DEV_BLOCK);
-    for (unsigned p = 0; p < l->parts; p++) /* behind the last word of each part */
+    for (unsigned p = 0; p < l->parts; p++) /* after the last word of each part */
         memset(words + (p + 1 < l->parts ? l->start[p + 1] : l->size_bytes) - MASK_ALIGN, 0,
                MASK_ALIGN);
 #pragma omp parallel for num_threads(threads) if (threads > 1)

@@ -53,7 +53,7 @@ void seal_set_write(struct bytes_writer *w, const struct set *s, unsigned sites)
         bytes_put_u8(w, (uint8_t)(s->word[i / 8] >> i % 8 * 8));
 }
 
-/* False: a bit behind the last site. */
+/* False: a bit after the last site. */
 bool seal_set_read(struct bytes_reader *r, struct set *s, unsigned sites)
 {
     *s = (struct set){0};

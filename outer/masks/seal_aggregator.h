@@ -8,7 +8,7 @@
  * Order: announce; accept contributions; seal -> journal the bytes and the signature, durably ->
  * send; signatures; when `signed_all`, send them to the sites of S; reveals; when `revealed_all`,
  * sum the payloads of S (mask_sum), apply the terms (mask_apply), read the signed words. After a
- * restart seal_aggregator_restore goes on with the journalled seal and no other: sites answer
+ * restart seal_aggregator_restore continues with the journalled seal and no other: sites answer
  * again. A reveal is not verifiable: a site that gives a wrong seed spoils the round's sum.
  */
 #include "outer/masks/seal.h"

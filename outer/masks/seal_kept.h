@@ -32,7 +32,7 @@ enum {
 };
 
 struct seal_chain {      /* of a fragment's records, in their order */
-    uint64_t number;     /* so many */
+    uint64_t number;     /* of them */
     struct digest chain; /* zeros before the first one that has a chain */
 };
 enum { SEAL_CHAIN_BYTES = 8 + 32 };

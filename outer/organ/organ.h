@@ -61,7 +61,7 @@ struct organ_aggregator {
     enum err (*restore)(void *self, const struct journal_record *r);
     enum err (*recovered)(void *self);
     void (*begin)(void *self, struct aggregator *a);
-    /* When the journal is written anew: the organ's records, at most as many as it counted with
+    /* When the journal is written again: the organ's records, at most as many as it counted with
      * `keep` NULL. Returns how many. */
     size_t (*records)(void *self, struct journal_record *keep);
     /* A site's hello has bound it: what it is told besides. */

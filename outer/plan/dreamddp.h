@@ -7,7 +7,7 @@
  * takes layers while their exchange fits under its backward pass, and the first that does not fit
  * goes where the sum of waits is smaller. Memoised: O(layers^2 * iterations). What the line idles
  * until the first scheduled layer of an iteration is ready, fill-in gives to layers that are ready
- * before it: further exchanges that nobody waits for. Pure.
+ * before it: further exchanges that delay no step. Pure.
  */
 #include <stddef.h>
 #include "kernels/base/arena.h"

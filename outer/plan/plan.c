@@ -285,7 +285,7 @@ static void look_at_parts(struct search *s, unsigned fragments)
     for (size_t h = 0; h < COUNT(everies); h++) {
         int64_t every = (everies[h] + fragments - 1) / fragments * fragments;
         if (every > s->like.steps && h > 0)
-            continue; /* one round at the end, whatever it says */
+            continue; /* longer than the run: one round at the end */
         for (size_t k = 0; k < COUNT(overlaps); k++)
             for (int c = 0; c < CODEC_COUNT; c++)
                 if (overlaps[k] < every && !s->done)

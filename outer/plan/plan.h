@@ -3,8 +3,8 @@
 #define PLAN_H
 /* Predicts the cost of an exchange: time, compute utilisation, bytes, money, loss. Pure arithmetic
  * over the schedule's exact bytes, a link, a step time and the published tables (plan_tables.h).
- * `atoll plan` searches with it, `atoll train` prints it beside what it measures, `atoll sim`
- * checks the formulas against the simulated protocol.
+ * `atoll plan` searches with it, `atoll train` prints it together with what it measures, `atoll
+ * sim` checks the formulas against the simulated protocol.
  *
  * Rates count whole IP packets, as a provider sells them and an emulator limits them: headers and
  * TLS records are included, by the ledger's model.

@@ -61,7 +61,7 @@ struct placed {
     unsigned *at, *again; /* dreamddp_place, dreamddp_fill */
 };
 
-/* Does a slice end in front of this layer? Where fill-in takes only a part of one, it is cut. */
+/* Does a slice end before this layer? Where fill-in takes only a part of one, it is cut. */
 static bool slice_begins(const struct plan_layers *out, const struct placed *p, unsigned i)
 {
     bool cut = i == 0 || p->at[i] != p->at[i - 1];

@@ -26,7 +26,7 @@ static double clamp(double x, double low, double high)
 enum { SIZES = 8, SITES = 4 };
 static const double sites_measured[SITES] = {1, 2, 4, 8};
 
-/* One table of size x sites; a share of sites above 1 goes on with the last slope. */
+/* One table of size x sites; a share of sites above 1 continues with the last slope. */
 static double table_at(const double *row0, const double *row1, double size_share, double sites)
 {
     double share;

@@ -3,7 +3,7 @@
 #define PLAN_TABLES_H
 /* What was published about the price of local steps, as numbers to interpolate in. Pure. Between
  * the points: linear in the logarithm of parameters, sites and H. Beyond them the nearest edge
- * counts (sites: the last slope goes on), and the answer says so.
+ * counts (sites: the last slope continues), and the answer says so.
  */
 #include "outer/codec/codec.h"
 

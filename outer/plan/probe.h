@@ -6,7 +6,7 @@
  */
 #include "outer/config/run.h"
 
-/* Round trip and both rates to the other end, with payloads of at most so many MiB. */
+/* Round trip and both rates to the other end, with payloads of at most `most_mib` MiB. */
 enum err probe_link(struct run *r, struct measured *found, int64_t most_mib) MUST;
 /* That other end, until Ctrl-C. */
 enum err probe_listen(struct run *r, int64_t most_mib) MUST;

@@ -143,7 +143,7 @@ static enum err rate(struct probe *c, const char *what,
     return ERR_OK;
 }
 
-/* The choice of the link, and what of the host's settings it lacks. */
+/* The choice of the link, and the host's settings that are missing for it. */
 static void show_settings(struct probe *c, double bps)
 {
     struct tcp_settings t;

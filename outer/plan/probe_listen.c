@@ -88,7 +88,7 @@ static void listener_leave(void *self, const char *peer, const struct wire_leave
                            struct wire_answer *answer)
 {
     (void)m;
-    printf("%s has measured\n", peer ? peer : "somebody");
+    printf("%s has measured\n", peer ? peer : "a caller");
     fflush(stdout);
     listener_report(self, peer, NULL, answer);
 }

@@ -338,7 +338,7 @@ static double share_of(struct step_watch *w, const struct train *t)
     return t->dev->host_memory && t->dev->threads == 1 ? fmin(1, share) : 1;
 }
 
-/* The profile has the steps in front of this one. */
+/* The profile has the steps before this one. */
 static enum err watch_step(void *self, struct train *t, const struct train_report *r)
 {
     struct step_watch *w = self;
@@ -549,7 +549,7 @@ static enum err share_directory(struct ranks_probe *q)
     TRY(q->coll->ops->broadcast_host(q->coll, path, sizeof path));
     TRY(e);
     TRY_ALLOC(q->directory = arena_printf(&q->run->perm, "%s", path));
-    return *path ? ERR_OK : err_set(ERR_IO, "rank 0 could not make a directory beside run.dir");
+    return *path ? ERR_OK : err_set(ERR_IO, "rank 0 could not make a directory next to run.dir");
 }
 
 static enum err measure_classes(struct ranks_probe *q, const char *widths)

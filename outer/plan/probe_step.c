@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* atoll probe --step: the time of a step of the configured model on this machine, and what a round
- * costs beside the link.
+ * costs apart from the link.
  */
 #include "outer/plan/probe.h"
 #include <math.h>

@@ -12,7 +12,7 @@ struct scaling {
     double speedup;    /* S = T(n0) / T(n), n0: the first row */
     double efficiency; /* E = S n0 / n */
     double hours;      /* of GPUs: n T(n) / 3600 */
-    double marginal;   /* d ln(work/s) / d ln n from the row in front; the first row: 1 */
+    double marginal;   /* d ln(work/s) / d ln n from the row before; the first row: 1 */
 };
 #define SCALING_EFFICIENCY 0.7 /* least efficiency of the knee */
 #define SCALING_MARGINAL   0.5 /* below it more GPUs are not worth their power */
@@ -20,7 +20,7 @@ struct scaling {
 /* Fills the results. Rows: n ascending, seconds > 0. */
 void scaling_fill(struct scaling *rows, size_t count);
 /* Index of the row where n T(n)^2 is least among those with an efficiency of SCALING_EFFICIENCY:
- * a doubling of n behind it costs more than it saves. */
+ * a further doubling of n costs more than it saves. */
 size_t scaling_knee(const struct scaling *rows, size_t count);
 
 #endif

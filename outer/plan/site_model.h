@@ -50,7 +50,7 @@ struct work site_model_work(const struct settings *s, const struct table *t,
                             const struct work_step *w, enum profile_class c);
 /* Measured utilisation of a class: interpolated in the logarithm of the width. */
 double site_model_utilisation(const struct site_machine *m, enum profile_class c, double width);
-struct site_compute {                        /* of one micro-batch, whatever is summed how */
+struct site_compute {                        /* of one micro-batch, without the sums over ranks */
     double all_s, head_s, layers_s, embed_s; /* head, layers, embed: of the backward */
     double flop;                             /* of the model, without recomputation */
 };
@@ -63,7 +63,7 @@ void site_model_step_of(struct site_step *out, const struct site_compute *b,
 /* train.batch_tokens is shared among the ranks. ranks must divide it into whole sequences. */
 void site_model_step(struct site_step *out, const struct settings *s, const struct table *t,
                      const struct site_machine *m, int ranks);
-/* The smallest A, micro-batches in front of one exchange, whose exposed communication is at most
+/* The smallest A, micro-batches before one exchange, whose exposed communication is at most
  * SITE_MODEL_EXPOSED of the step (Lin et al. 2020, 2008.00177). */
 int site_model_accumulate(const struct site_step *s);
 /* The share of the backward pass's time in which a collective advances, from a measured exposed

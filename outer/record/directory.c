@@ -44,7 +44,8 @@ static enum err format_read(const char *path, struct format *f)
     enum err e = file_read(path, TEXT_MAX, &scratch, &text, &bytes);
     if (e == ERR_OK &&
         sscanf((char *)text, form_read, f->kind, &f->number, f->begun, f->written, end) != 5)
-        e = err_set(ERR_CORRUPT, "%s: damaged; remove it, the files beside it have versions", path);
+        e = err_set(ERR_CORRUPT, "%s: damaged; remove it, the files next to it have versions",
+                    path);
     arena_free(&scratch);
     return e;
 }
@@ -120,7 +121,7 @@ enum err directory_claim(const char *dir, enum directory_kind kind)
     struct format f;
     TRY(look(dir, kind, &f));
     if (kind == DIRECTORY_DATA && f.kind[0] && strcmp(f.kind, kinds[kind].name) != 0)
-        return ERR_OK; /* shards beside a run */
+        return ERR_OK; /* shards next to a run */
     program_text(program);
     if (f.number == kinds[kind].format && strcmp(f.written, program) == 0)
         return ERR_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef FEED_H
 #define FEED_H
-/* The records of an aggregator for somebody far away, in pieces: of each kind the fields of one
+/* The records of an aggregator for an observer elsewhere, in pieces: of each kind the fields of one
  * table, so that nothing else leaves (no configuration, no paths, no command line). The newest
  * FEED_BYTES leave whole. What is older is thinned: of about FEED_CHUNKS chunks the last record of
  * each site (step, loss, state) and of the machine's health, and the sums of the rounds (kind

@@ -229,7 +229,7 @@ static char *skip_blank(char *p)
     return p;
 }
 
-/* p stands behind an opening quote: unescapes in place, ends the string, returns the place behind
+/* p is after an opening quote: unescapes in place, ends the string, returns the place after
  * the closing quote or NULL. */
 static char *take_string(char *p)
 {

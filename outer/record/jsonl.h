@@ -44,8 +44,8 @@ void jsonl_int(struct jsonl *r, const char *key, int64_t value);
 void jsonl_real(struct jsonl *r, const char *key, double value);
 void jsonl_text(struct jsonl *r, const char *key,
                 const char *value); /* UTF-8 or not: bytes below 32 are escaped */
-/* Writes the line. A full disk must not stop training: it is logged once and the file goes on when
- * there is room. */
+/* Writes the line. A full disk must not stop training: it is logged once and the file continues
+ * when there is room. */
 void jsonl_end(struct jsonl *r);
 /* The lines between the two go into the file in one write, so that a kill takes all of them or
  * none; as long as they fit into the buffer. */

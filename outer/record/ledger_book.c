@@ -128,8 +128,8 @@ static bool round_near(const struct ledger_book *b, uint32_t fragment, uint64_t 
     return (round > newest ? round - newest : newest - round) <= ROUND_NEAR;
 }
 
-/* Has the row a round of its own? A transfer that moved nothing is a call like any other, whatever
- * size its offer claims. */
+/* Has the row a round of its own? A transfer that moved nothing is a call like any other; the size
+ * that its offer claims does not count. */
 static bool has_round(const struct ledger_book *b, const struct ledger_row *row)
 {
     bool moved = row->done || row->up.payload || row->down.payload;

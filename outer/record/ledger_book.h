@@ -15,12 +15,12 @@
  *   end        the process ended in order: nothing of it is missing
  * A complete transfer's row is written at once, small calls and transfers that broke off, added up,
  * with the next one or five seconds later; what a killed process had not written is lost with it,
- * which shows as a life without an end. A restart goes on in the same file.
+ * which shows as a life without an end. A restart continues in the same file.
  *
  * A file that has grown to twice its size is folded (ledger_fold.h). It then begins with lines of
  * `v` 2, numbered from 1 without a gap:
  *   life       all processes so far: t and begun (the last one's and the first one's begin), rows
- *              (lines of the fold), row (`n` of the last row that is in it; the process goes on
+ *              (lines of the fold), row (`n` of the last row that is in it; the process continues
  *              from there), lives, unfinished, running, missing
  *   kept       rounds of `fragment` before `round` are folded
  *   sum        of rows of one site, kind, fragment (none: of no round) and period (t: its begin;
@@ -70,7 +70,7 @@ void ledger_book_add(void *book, const struct ledger_row *row); /* a ledger_sink
 /* site "": of every site of the round. 0: not said. */
 void ledger_book_predict(struct ledger_book *b, const char *site, uint32_t fragment, uint64_t round,
                          uint64_t up, uint64_t down);
-/* Payload that this process moved for a round, whatever else was on the link meanwhile. */
+/* Payload that this process moved for a round; what else was on the link meanwhile is not in it. */
 struct ledger_round ledger_book_round(struct ledger_book *b, uint32_t fragment, uint64_t round);
 void ledger_book_close(struct ledger_book *b); /* writes the end; accepts a zeroed struct */
 

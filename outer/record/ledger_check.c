@@ -43,7 +43,7 @@ static enum err check_ends(const struct ledger_member *site, const struct ledger
         unknown += ledger_ends_unknown(aggregator, &site->rows[i]);
     if (unknown)
         fprintf(stderr,
-                "cannot check  %zu transfers of %s beside %s, which has no row of them: a process "
+                "cannot check  %zu transfers of %s with %s, which has no row of them: a process "
                 "was killed, a disk was full, or the rows were taken out or folded\n",
                 unknown, site->name, aggregator->directory);
     for (size_t i = 0; i < site->count; i++)

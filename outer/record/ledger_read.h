@@ -57,10 +57,10 @@ const struct ledger_row *ledger_row_of(const struct ledger_member *m, const stru
  * this aggregator has folded, or one whose row it may not have written yet, or lost with a killed
  * process, agrees with anything. */
 bool ledger_ends_agree(const struct ledger_member *aggregator, const struct ledger_row *site_row);
-/* Is there no row of the aggregator's that this transfer is compared with? Then the two ends agree
- * for lack of knowledge. */
+/* Is there no row of the aggregator's that this transfer is compared with? Then the two ends agree,
+ * since nothing is known. */
 bool ledger_ends_unknown(const struct ledger_member *aggregator, const struct ledger_row *site_row);
-/* The kernel's bytes of one direction beside the layers' sum: may they differ so? 1 %; a
+/* The kernel's bytes of one direction and the layers' sum: may they differ so? 1 %; a
  * ten-thousandth of what went the other way, whose window updates are means; and a few kilobytes
  * for each connection, whose handshake and pings are. */
 bool ledger_near(uint64_t layers, uint64_t socket, uint64_t other_way, uint64_t connections);

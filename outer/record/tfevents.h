@@ -26,7 +26,7 @@ void tfevents_record(struct tfevents *t, const char *line, size_t size);
 /* The process begins at `step` + 1: what former files of the directory have from that step on is
  * shown no more (SessionLog.START, for which TensorBoard drops it). */
 void tfevents_begin(struct tfevents *t, int64_t step);
-/* A record of a former process after `step` that this one does not make again: rounds, and the
+/* A record of a former process after `step` that this one does not repeat: rounds, and the
  * evaluations of rounds. */
 void tfevents_kept(struct tfevents *t, int64_t step, const struct jsonl_row *row);
 /* A value that is not finite is left out. */

@@ -201,7 +201,7 @@ static bool key_known(const struct archives_keys *k, uint64_t term)
 }
 
 /* Of every term from this one to the newest? A manifest that a site asks for after a change of
- * the key is signed anew, and names the term of its commit all the same. */
+ * the key is signed again, and still names the term of its commit. */
 static bool keys_known(const struct archives_keys *k, uint64_t term)
 {
     uint64_t newest = 0, at = term;

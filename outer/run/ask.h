@@ -11,7 +11,7 @@ struct ask {                 /* borrowed */
     const char *target;      /* HOST:PORT */
     const char *tls, *name;  /* directory, NAME of the certificate to show */
     const char *server_name; /* NULL: the host, or the first host of that certificate, where it is
-                                a server's: beside the aggregator, where a probe dials the
+                                a server's: next to the aggregator, where a probe dials the
                                 loopback, none of its names is the address */
     const char *proxy_url, *credentials; /* as site.proxy, site.proxy_credentials; NULL: none */
 };

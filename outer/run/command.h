@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef COMMAND_H
 #define COMMAND_H
-/* A command of the operator (run.after_checkpoint, data.fetch) as a process of its own, beside the
+/* A command of the operator (run.after_checkpoint, data.fetch) as a process of its own, during the
  * training: /bin/sh -c, in its own process group, with no open file of this process but its log.
  * What it works on is said by variables of its environment alone, so that no file name is ever part
  * of the command's text. It inherits the environment (credentials of a cloud), without the
@@ -15,7 +15,7 @@
 enum { COMMAND_SET_MAX = 16 };
 struct command_options {
     const char *text;
-    char *set[COMMAND_SET_MAX]; /* "NAME=VALUE", by command_set(); NULL behind the last */
+    char *set[COMMAND_SET_MAX]; /* "NAME=VALUE", by command_set(); NULL after the last */
     const char *log;            /* its output is appended here */
 };
 struct command {

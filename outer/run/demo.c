@@ -135,7 +135,8 @@ static enum err make_directory(struct demo *d)
     return file_mkdirs(d->o->dir);
 }
 
-/* A port that is free now. Somebody may take it before the aggregator does; then that one says so.
+/* A port that is free now. Another process may take it before the aggregator does; then that one
+ * says so.
  */
 static enum err choose_port(struct demo *d)
 {
@@ -158,7 +159,7 @@ static enum err network_open(struct demo *d)
     for (int i = 0; i < SITES + 1; i++)
         if (topology_place(&d->topology, needed[i]) < 0)
             return err_set(ERR_CONFIG,
-                           "--wan %s: wan.sites lacks \"%s\"; the demo has a, b and aggregator",
+                           "--wan %s: wan.sites has no \"%s\"; the demo has a, b and aggregator",
                            d->o->topology, needed[i]);
     TRY_ALLOC(ports->items = arena_array(&d->arena, 1, sizeof *ports->items));
     TRY_ALLOC(ports->items[0] = arena_printf(&d->arena, "%d", d->port));

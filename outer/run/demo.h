@@ -8,8 +8,9 @@
  *
  *     demo_make -> demo_run -> demo_sample -> demo_close
  *
- * Errors: ERR_STOPPED after a signal; ERR_CONFIG for a directory that no demo made, a topology that
- * lacks a place, an address that is not loopback; what a process reports otherwise, with its log.
+ * Errors: ERR_STOPPED after a signal; ERR_CONFIG for a directory that no demo made, a topology
+ * without one of the places, an address that is not loopback; what a process reports otherwise,
+ * with its log.
  */
 #include <stdio.h>
 #include "kernels/base/arena.h"
@@ -48,7 +49,7 @@ enum err demo_close(struct demo *d, enum err e) MUST;
 
 /* This program, as it can be typed. */
 const char *demo_program(struct arena *a);
-/* Where *text is NULL: the text that deploy/run-demo.sh prepares beside the program, in its build
+/* Where *text is NULL: the text that deploy/run-demo.sh prepares next to the program, in its build
  * directory. ERR_CONFIG: there is none. */
 enum err demo_text(const char **text, struct arena *a) MUST;
 

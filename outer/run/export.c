@@ -10,7 +10,7 @@
 #include "kernels/base/file.h"
 #include "kernels/base/log.h"
 
-/* Where `atoll data` left the tokenizer: beside the shards. */
+/* Where `atoll data` left the tokenizer: next to the shards. */
 static enum err tokenizer_dir(const struct settings *s, struct arena *a, const char **dir)
 {
     const char *shards = s->data_train.count ? s->data_train.items[0] : NULL;
@@ -97,7 +97,7 @@ static void warn_heads(const struct run *r, const struct names_heads *heads, con
 {
     if (*heads->seeded)
         log_event(LOG_WARN, "import",
-                  "heads=\"%s\" why=\"%s lacks them: they start from run.seed = %lld\"",
+                  "heads=\"%s\" why=\"%s has none of them: they start from run.seed = %lld\"",
                   heads->seeded, file, (long long)r->s.run_seed);
     if (*heads->left)
         log_event(LOG_WARN, "import",

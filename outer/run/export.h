@@ -25,7 +25,7 @@ struct copied_files {  /* of a tokenizer */
 };
 /* ERR_CONFIG: not all layers are there yet. */
 enum err export_model(struct load *l, const struct export_options *o) MUST;
-/* Parameters, moments and all else that a run needs to go on with the same bits. ERR_CONFIG: the
+/* Parameters, moments and all else that a run needs to continue with the same bits. ERR_CONFIG: the
  * options leave bits out, or the source is an outer state. */
 enum err export_checkpoint(struct load *l, const struct export_options *o,
                            struct export_checkpoint *out) MUST;
@@ -42,12 +42,12 @@ struct import_source {                /* borrowed */
  * that config.json. */
 enum err import_config(const struct import_source *m, const char *write, char **described,
                        struct arena *a) MUST;
-/* Step 0 of an opened run, in `dir`. Warns of heads that one side lacks. */
+/* Step 0 of an opened run, in `dir`. Warns of heads that are missing on one side. */
 enum err import_model(struct run *r, const struct import_source *m, char **dir,
                       char **described) MUST;
 /* The folder of an exported checkpoint becomes the run's newest one, in `dir`. */
 enum err import_checkpoint(struct run *r, const char *from, uint64_t *step, char **dir) MUST;
-/* The tokenizer beside `described`, to where sample and export look for it. */
+/* The tokenizer next to `described`, to where sample and export look for it. */
 enum err import_tokenizer(struct run *r, const char *described, struct copied_files *c) MUST;
 
 #endif

@@ -54,7 +54,7 @@ static void tell(struct hooks *h, const struct hook_checkpoint *c, int status, b
               "step=%lld %s=%d tries=%u seconds=%.1f%s%s", (long long)c->step,
               replaced ? "replaced" : "exit", replaced ? 1 : status, c->tries, o.seconds,
               *line ? " output=" : "", *line ? log_quote(quoted, sizeof quoted, line) : "");
-    if (h->outcome_count == HOOK_OUTCOMES) /* nobody took them: the oldest goes */
+    if (h->outcome_count == HOOK_OUTCOMES) /* not taken in time: the oldest goes */
         memmove(h->outcomes, h->outcomes + 1, --h->outcome_count * sizeof *h->outcomes);
     h->outcomes[h->outcome_count++] = o;
 }

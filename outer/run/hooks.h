@@ -5,7 +5,7 @@
  * an object store. A thread starts it and waits for it; the training waits for neither. At most one
  * runs. Of checkpoints that come meanwhile the newest alone is next. Both are held
  * (checkpoint_hold): no save removes them. A command that fails or takes longer than
- * run.after_checkpoint_timeout_s is tried again, later and later; the run goes on whatever it does.
+ * run.after_checkpoint_timeout_s is tried again, later and later; the run continues in any case.
  */
 #include <pthread.h>
 #include <stdatomic.h>

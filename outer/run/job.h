@@ -60,12 +60,12 @@ struct job_eval {                /* with eval.every_rounds (job_eval.c); else al
         char prompt[512];
     } * probes;
     char text[JOB_PROBE_BYTES];
-    /* Rounds of the first fragment behind the newest evaluation on record, by task, then by probe;
+    /* Rounds of the first fragment after the newest evaluation on record, by task, then by probe;
      * 0: none. The same on every rank. */
     int64_t recorded[2 * KEYS_EVALS_MAX];
-    uint64_t seen; /* rounds behind the last evaluation, or behind the oldest of those on record */
-    double begun;  /* seconds */
-    bool said;     /* that it takes its time */
+    uint64_t seen;   /* rounds after the last evaluation, or after the oldest of those on record */
+    double begun;    /* seconds */
+    bool said;       /* that it takes its time */
     const char *now; /* what is being evaluated */
 };
 
@@ -98,7 +98,7 @@ struct job_told {                    /* what job_tell.c has said, and what it sa
 struct job_health {                /* job_health.c */
     double health_s;               /* of the last record of health, seconds; 0: none yet */
     bool clock_known, clock_wrong; /* against the aggregator's: on record; said to be wrong */
-    atomic_bool uncertified;       /* the own certificate has expired, or is not valid */
+    atomic_bool uncertified;       /* its own certificate has expired, or is not valid */
 };
 
 struct job_outer { /* with an aggregator, on the lead rank */
@@ -196,8 +196,8 @@ struct job_prediction job_predict(const struct job *j); /* with an aggregator */
 /* Of the outer loop at this rank; on a GPU its host memory is pinned. */
 struct outer_memory job_outer_memory(struct job *j, const struct table *t);
 
-/* Of each record of the processes before this one: payload and rounds, which a restarted site goes
- * on from. */
+/* Of each record of the processes before this one: payload and rounds, from which a restarted site
+ * continues. */
 void job_tell_resume(struct job *j, const struct jsonl_row *row);
 enum err job_tell_start(struct job *j, int64_t step) MUST;
 void job_tell_step(struct job *j, const struct train_report *r);
@@ -219,7 +219,7 @@ enum err job_aggregator_open(void *self, struct link **link) MUST;
 void job_aggregator_close(struct job *j);
 /* job_privacy.c: after train_open, and before train_run. */
 enum err job_privacy_open(struct job *j) MUST;
-void job_privacy_record(struct job *j); /* behind the record of a start */
+void job_privacy_record(struct job *j); /* after the record of a start */
 /* job_keys.c: after the first hello, when the aggregator's key is known. */
 enum err job_keys_record(struct job *j) MUST;
 /* job_eval.c: after train_open and open_exchange. All ranks call, but for job_eval_record: the
@@ -230,7 +230,7 @@ void job_eval_record(struct job *j, const struct jsonl_row *row);
 enum err job_eval_begin(struct job *j) MUST;
 enum err job_eval_look(struct job *j, struct train *t) MUST;
 void job_eval_close(struct job *j);
-/* job_hooks.c: the lead's, behind train_open; all ranks' job_fetch() in front of it */
+/* job_hooks.c: the lead's, after train_open; all ranks' job_fetch() before it */
 enum err job_fetch(struct job *j) MUST;
 enum err job_hooks_open(struct job *j) MUST;
 void job_hooks_saved(struct job *j);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The aggregator of a site that is its own (site.aggregator = self): the aggregator of atoll serve,
  * in the directory aggregator/ of run.dir, called in this process. Two replicas, as on two
- * machines: the rounds, the files and what a kill leaves behind are those of a run of several
+ * machines: the rounds, the files and what a kill leaves are those of a run of several
  * sites.
  */
 #include "outer/run/aggregator_parts.h"

@@ -162,7 +162,7 @@ void job_print_memory(struct job *j, const struct table *t)
     if (!j->outer)
         return;
     struct outer_memory o = job_outer_memory(j, t);
-    printf("# Beside it, for the outer loop at the lead:\n");
+    printf("# In addition, for the outer loop at the lead:\n");
     if (trains_on_gpu(j)) {
         row(job_outer_on_gpu(j) ? "GPU memory: the fragment in flight" : "GPU memory", o.device);
         row("pinned host memory: outer state", o.host);

@@ -111,7 +111,7 @@ static enum err check_vocabulary(const struct job *j)
     return ERR_OK;
 }
 
-/* The records of the processes before this one, each for all who go on from it. */
+/* The records of the processes before this one, each for all who continue from it. */
 static enum err records_read(struct job *j)
 {
     struct jsonl_reader reader;

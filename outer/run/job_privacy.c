@@ -65,7 +65,7 @@ static enum err whole_make(struct budget *out, const struct job_privacy *p)
 
 /* ---- the claim ---- */
 
-/* A restart goes on with the noise of the last charge, so that one claim is one setting. */
+/* A restart continues with the noise of the last charge, so that one claim is one setting. */
 static enum err noise_kept(struct job *j, bool *kept)
 {
     struct job_privacy *p = j->privacy;
@@ -305,8 +305,8 @@ static uint64_t known(void *self)
     return j->o->parts.site ? site_charged(j->o->parts.site) : 0;
 }
 
-/* What a list lacks that manifests name was charged at settings that an older copy of the directory
- * need not have: never at cheaper ones than it has or is given. */
+/* Steps that manifests name and a list does not were charged at settings that an older copy of the
+ * directory need not have: never at cheaper ones than it has or is given. */
 static enum err dearest(void *self, struct private_charge *c, uint64_t missing)
 {
     struct job *j = self;
@@ -319,7 +319,8 @@ static enum err dearest(void *self, struct private_charge *c, uint64_t missing)
     log_event(
         LOG_WARN, "privacy_missing",
         "steps=%" PRIu64 " noise=%g text=\"manifests of this run name steps that "
-        "inner/privacy.charges lacks: this directory is an older copy. They are charged at the "
+        "inner/privacy.charges does not name: this directory is an older copy. They are charged at "
+        "the "
         "dearest setting of the list and of now; if another one was in force then, restore the "
         "newest copy\"",
         missing, c->noise);

@@ -117,7 +117,7 @@ void job_signals_open(struct job *j)
 {
     sigset_t s = waited_signals();
     signal(SIGPIPE,
-           SIG_IGN); /* the reader of our lines has gone: log.txt has them, training goes on */
+           SIG_IGN); /* the reader of our lines has gone: log.txt has them, training continues */
     pthread_sigmask(SIG_BLOCK, &s, &j->stopping->signals.before);
     j->stopping->signals.runs =
         pthread_create(&j->stopping->signals.thread, NULL, signals_main, j) == 0;

@@ -97,7 +97,7 @@ static void record_step(struct job *j, const struct train_report *r)
     jsonl_real(&j->out->record, "compute_ms", 1e3 * r->compute_seconds);
     if (j->outer)
         jsonl_int(&j->out->record, "next_sync", schedule_next(&j->run->sync.schedule, r->step));
-    if (j->coll->size > 1) /* waited for sums of gradients behind the backward */
+    if (j->coll->size > 1) /* waited for sums of gradients after the backward */
         jsonl_real(&j->out->record, "exposed_ms", 1e3 * r->exposed_seconds);
     if (j->coll->size > 1)
         jsonl_real(&j->out->record, "inner_up", r->inner_up);
@@ -173,7 +173,7 @@ static void warn_of_step(struct job *j, const struct exchange_round *r)
         *rho, effective, t->reference, t->lr * t->reference / effective);
 }
 
-/* Predicted beside measured, where a probe file says what to predict from. A full-precision round,
+/* Predicted and measured, where a probe file says what to predict from. A full-precision round,
  * and one that was on record, is not what the plan is about. */
 static void tell_plan(struct job *j, const struct exchange_round *r, double compute_s)
 {

@@ -32,7 +32,7 @@ struct load {
     char source[320];        /* name of the loaded state, for messages */
     const char *checkpoints; /* directory of the inner checkpoint; NULL: outer state was loaded */
     int64_t step;            /* inner steps done; -1: unknown (outer state) */
-    int64_t finished;        /* steps behind the parameters, for train.stages */
+    int64_t finished;        /* finished steps of the parameters, for train.stages */
     struct dev *dev;         /* after load_model */
     struct model *model;     /* evaluation model with these parameters */
 };

@@ -58,7 +58,7 @@ static enum err lines_run(const struct operate *o, const struct link_dial *d, en
         fputs(answer.text, stdout);
         if (answer.offset && answer.offset <= m.to)
             return err_set(ERR_PROTO,
-                           "the aggregator goes on at line %" PRIu64 " after line %" PRIu64,
+                           "the aggregator continues at line %" PRIu64 " after line %" PRIu64,
                            answer.offset, m.to);
         m.to = answer.offset;
     } while (m.to);

@@ -253,7 +253,7 @@ static const char *archive_of(struct preflight *p)
                         p->o.serve ? "aggregator" : o->site_name);
 }
 
-/* Too little room is a warning: the archive gets a gap, and the run goes on. */
+/* Too little room is a warning: the archive gets a gap, and the run continues. */
 static void check_archive(struct preflight *p)
 {
     const char *dir = archive_of(p);
@@ -280,7 +280,7 @@ static void check_archive(struct preflight *p)
     preflight_say(
         p, small ? PREFLIGHT_WARN : PREFLIGHT_OK, "archive",
         "%s takes %s a round and %s in the run, of %s that are free%s", dir, round, whole, room,
-        small ? ": it will have a gap, and the run goes on; give run.archive another disk" : "");
+        small ? ": it will have a gap, and the run continues; give run.archive another disk" : "");
 }
 
 static void check_disk(struct preflight *p, const char *at)
@@ -459,10 +459,11 @@ static void check_held_out(struct preflight *p)
     struct loader_options o = train_loader_options(j->s, 0, 0, 1);
     struct loader l = {.windows = 0};
     if (!j->s->data_eval.count || !j->s->train_eval_every) {
-        preflight_say(p, PREFLIGHT_WARN, "held-out",
-                      "%s: this site's records will have no eval loss, and nobody sees whether it "
-                      "learns; give both",
-                      j->s->data_eval.count ? "train.eval_every is 0" : "data.eval is empty");
+        preflight_say(
+            p, PREFLIGHT_WARN, "held-out",
+            "%s: this site's records will have no eval loss, and it is not known whether it "
+            "learns; give both",
+            j->s->data_eval.count ? "train.eval_every is 0" : "data.eval is empty");
         return;
     }
     o.objective = objective_of(j->s);
@@ -487,7 +488,7 @@ static void check_sites(struct preflight *p)
     secure_leave(text, &masks, n, strict);
     preflight_say(p, !strict && !leave.away && n > 2 ? PREFLIGHT_WARN : PREFLIGHT_OK, "sites",
                   "mode %s: %s%s", strict ? "strict" : "quorum", text,
-                  leave.away ? "; a run whose last round lacks a site ends with exit code 6 and "
+                  leave.away ? "; a run whose last round misses a site ends with exit code 6 and "
                                "names it"
                              : "");
 }

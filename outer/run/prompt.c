@@ -19,7 +19,7 @@ static enum err encode_prompt(const struct prompt *w, struct arena *a, int32_t *
     return e || *count ? e : err_set(ERR_CONFIG, "the prompt is empty");
 }
 
-/* "1, 2, 3" or the bytes of a text, behind each other in ids. */
+/* "1, 2, 3" or the bytes of a text, one after the other in ids. */
 enum err prompt_read(const struct prompt *w, const struct settings *s, struct arena *a,
                      int32_t **ids, size_t *count)
 {

@@ -54,7 +54,7 @@ struct serve {
     struct ledger_book ledger;
     struct feed feed;                  /* of the records; the link calls it under its lock */
     const char *records;               /* their path */
-    atomic_bool uncertified;           /* the own certificate has expired, or is not valid */
+    atomic_bool uncertified;           /* its own certificate has expired, or is not valid */
     atomic_uint_least64_t observed_ms; /* the last call of an observer; 0: none */
     atomic_bool observed_all;          /* it had all records then */
     struct page page;                  /* with serve.http */
@@ -176,7 +176,7 @@ static enum err supply_wait(struct serve *v)
         if (signal > 0 && signal != SIGUSR2)
             return err_set(ERR_STOPPED,
                            "stopped on request, while it waited for the sites' states; "
-                           "the same command begins anew");
+                           "the same command begins again");
     }
     return ERR_OK;
 }
@@ -372,7 +372,7 @@ static void health_look(struct serve *v, const struct aggregator_status *now)
     serve_tell_health(&v->tell, now);
 }
 
-/* The service manager: alive as long as the own port answers. */
+/* The service manager: alive as long as its own port answers. */
 static void service_tell(struct serve *v, const struct aggregator_status *now)
 {
     char text[128];
@@ -434,7 +434,7 @@ static void block_signals(struct serve *v)
     signal(SIGPIPE, SIG_IGN);
 }
 
-/* Somebody watches from afar: he should see how it ends. */
+/* An observer elsewhere should see how it ends. */
 static void observer_wait(struct serve *v)
 {
     const struct timespec look = {0, 100 * 1000000L};

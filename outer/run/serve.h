@@ -8,7 +8,7 @@ struct serve_options {
     const char *config;
     const char *command; /* the command line, for the record */
     const char *rebuild; /* directories of sites, DIR,DIR; NULL: none */
-    bool from_sites;     /* serve.dir is made again from what the running sites send */
+    bool from_sites;     /* serve.dir is rebuilt from what the running sites send */
 };
 enum err serve_run(const struct serve_options *o, const struct args *args) MUST;
 

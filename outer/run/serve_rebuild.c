@@ -24,7 +24,7 @@ static bool of_this_machine(enum err e)
     return e == ERR_MEMORY || e == ERR_FULL || e == ERR_STOPPED;
 }
 
-/* ERR_OK: the others go on without directory i. */
+/* ERR_OK: the others continue without directory i. */
 static enum err left_out(struct serve_rebuild *b, unsigned i, enum err e)
 {
     struct rebuild_site *s = &b->site[i];
@@ -130,7 +130,7 @@ enum err serve_rebuild_empty(struct env *env)
 {
     return store_begun(env)
                ? err_set(ERR_CONFIG,
-                         "--rebuild: %s has begun; a rebuild needs an empty serve.dir. To go on "
+                         "--rebuild: %s has begun; a rebuild needs an empty serve.dir. To continue "
                          "with this one leave --rebuild out",
                          env->root)
                : ERR_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SERVE_REBUILD_H
 #define SERVE_REBUILD_H
-/* The directory of a lost aggregator, made again from what the sites have (docs/protocol.md 3.5):
+/* The directory of a lost aggregator, rebuilt from what the sites have (docs/protocol.md 3.5):
  * from their directories (atoll serve --rebuild; their processes have ended, or these are copies),
  * or from what they send (--rebuild-from-sites; outer/aggregator/supply.h).
  */

@@ -507,7 +507,7 @@ void serve_tell_standing(struct serve_tell *t, const struct aggregator_status *n
     uint64_t committed, all = rounds_of(t, &committed);
     if (!committed)
         return;
-    snprintf(text, sizeof text, "run %s goes on: %s", t->run->s.run_name,
+    snprintf(text, sizeof text, "run %s continues: %s", t->run->s.run_name,
              committed_text(t, rounds));
     if (committed == all)
         snprintf(text, sizeof text, "run %s has all its %" PRIu64 " rounds; %s", t->run->s.run_name,

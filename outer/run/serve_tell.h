@@ -28,11 +28,12 @@ struct serve_tell {
     double began;      /* seconds */
     bool private;      /* no loss of a site is shown or kept */
     struct progress progress;
-    pthread_mutex_t mutex;                             /* guards all below */
-    uint32_t roster_version;                           /* of the newest manifests */
-    uint32_t amendments;                               /* that were told of */
-    struct aggregator_replanned replanned;             /* the last one of outer.replan */
-    char added[MANIFEST_ADDED_MAX][MANIFEST_NAME_MAX]; /* names of sites that outer.sites lacks */
+    pthread_mutex_t mutex;                 /* guards all below */
+    uint32_t roster_version;               /* of the newest manifests */
+    uint32_t amendments;                   /* that were told of */
+    struct aggregator_replanned replanned; /* the last one of outer.replan */
+    char added[MANIFEST_ADDED_MAX]
+              [MANIFEST_NAME_MAX]; /* names of sites that are not in outer.sites */
     unsigned added_count;
     struct jsonl record;
     struct counted counted;

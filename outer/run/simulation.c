@@ -137,8 +137,9 @@ static enum err topology_links_set(struct sim *c)
             next++;
         place = place >= 0 ? place : (int)next++;
         if (place >= (int)t.places)
-            return err_set(ERR_CONFIG, "%s has %u places beside the aggregator, the run %u sites",
-                           t.source, t.places - 1, c->count);
+            return err_set(ERR_CONFIG,
+                           "%s has %u places apart from the aggregator, the run %u sites", t.source,
+                           t.places - 1, c->count);
         const struct flow_settings *up = &t.flows[(unsigned)place * t.places + (unsigned)hub],
                                    *down = &t.flows[(unsigned)hub * t.places + (unsigned)place];
         struct line *l = &c->site[i].link;

@@ -186,7 +186,7 @@ bool sim_strikes(struct clock_sim *c, double p, const char *what, const char *wh
 }
 
 /* swapcontext has the kernel change the signal mask, which costs more than all else here, and
- * nobody has another one. Sanitizers know only it. */
+ * no task has another one. Sanitizers know only it. */
 static void change(struct sim_place *from, struct sim_place *to)
 {
 #ifdef SANITIZED

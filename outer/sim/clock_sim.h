@@ -15,7 +15,7 @@
 #include <ucontext.h>
 
 struct sim_task;
-struct sim_place { /* where a stack goes on */
+struct sim_place { /* where a stack continues */
     ucontext_t first;
     jmp_buf then;
     bool begun;
@@ -33,7 +33,7 @@ struct clock_sim {
     struct sim_place home;
     uint64_t struck;        /* faults so far, those left out too */
     const uint8_t *without; /* [SIM_STRIKES_MAX] not 0: that fault is left out; NULL: none is */
-    sim_told *told;         /* NULL: nobody listens */
+    sim_told *told;         /* NULL: no listener */
     void *told_self;
     unsigned process; /* 1 + the node whose code runs; 0: none */
 };
@@ -46,7 +46,7 @@ void sim_start(struct clock_sim *c, void (*run)(void *self), void *self);
 void sim_sleep(struct clock_sim *c, uint64_t until_ms, const void *on);
 void sim_kick(struct clock_sim *c, const void *on);
 bool sim_run(struct clock_sim *c,
-             uint64_t limit_ms); /* false: halted, or at limit_ms somebody still sleeps */
+             uint64_t limit_ms); /* false: halted, or at limit_ms a task still sleeps */
 uint64_t sim_below(struct clock_sim *c, uint64_t n); /* uniform in [0, n) */
 bool sim_chance(struct clock_sim *c, double p);
 bool sim_strikes(struct clock_sim *c, double p, const char *what, const char *who);

@@ -6,7 +6,7 @@
  * and on the aggregator's, which all sites share. An aggregator takes its time to accept a
  * contribution, for all sites at once, and to commit, one round after the other. The bytes that
  * travel are those of a small stand-in for the model; times and counters are of the real fragments'
- * sizes. Beside link_server.h, which it calls; one thread, the clock's.
+ * sizes. It calls link_server.h. One thread, the clock's.
  */
 #include "outer/sim/env_sim.h"
 #include "outer/sim/link_server.h"

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef HTTP_H
 #define HTTP_H
-/* A small HTTP server for the live page and for scrapers: GET of a few fixed paths. It asks nobody
- * who he is, so the page listens at the own loopback and nowhere else; routes that may be read by
- * whoever reaches them (`anywhere`) listen at any address. What a path answers is written into
- * memory first, so a slow or hostile reader holds one of HTTP_THREADS threads and nothing else: for
- * HTTP_TIMEOUT_MS without a whole request, and as long without taking a part of the answer. On the
- * loopback a request whose Host is no loopback is refused: it comes from a page of another site
- * that has bent its own name to 127.0.0.1. Only http.c includes civetweb; a build without it
- * answers ERR_UNSUPPORTED.
+/* A small HTTP server for the live page and for scrapers: GET of a few fixed paths. It asks for no
+ * identity, so the page listens at the machine's loopback and nowhere else; routes that any reader
+ * may have (`anywhere`) listen at any address. What a path answers is written into memory first, so
+ * a slow or hostile reader holds one of HTTP_THREADS threads and nothing else: for HTTP_TIMEOUT_MS
+ * without a whole request, and as long without taking a part of the answer. On the loopback a
+ * request whose Host is no loopback is refused: it comes from a page of another site that has bent
+ * its own name to 127.0.0.1. Only http.c includes civetweb; a build without it answers
+ * ERR_UNSUPPORTED.
  */
 #include <stdbool.h>
 #include <stdio.h>

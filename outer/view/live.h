@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LIVE_H
 #define LIVE_H
-/* What is shown of a run while it goes on, from the records of its directories (report_follow): as
+/* What is shown of a run while it trains, from the records of its directories (report_follow): as
  * Prometheus text, as a table for a terminal (page_data.h: as JSON). Losses of single sites are
  * left out in a run with privacy. Writes to a FILE; errors are the caller's to find (ferror).
  */

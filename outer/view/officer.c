@@ -223,7 +223,7 @@ static void write_bound(struct sheet *s, const struct spent *x)
     double epsilon = x->account.epsilon[x->account.holds];
     bool person = strcmp(whom[whom_of(x)].unit, "owner") == 0;
     sheet_line(s,
-               "%s is bounded by epsilon = %.6g at delta = %g. Whatever somebody concludes from "
+               "%s is bounded by epsilon = %.6g at delta = %g. What a reader concludes from "
                "all that left this site, with any knowledge of the world, would have been at most "
                "%.4g times as likely, or as unlikely, without them, but for a probability of "
                "about %g.",
@@ -503,7 +503,7 @@ static void write_proofs(struct sheet *s, const struct officer *o)
                    "Every step was on the list of charges, on the disk, before it read a record. "
                    "Lines are numbered and chained by digests, and checkpoints hold number and "
                    "digest: a line that is changed, moved or missing is found at the next start "
-                   "and by this page. A run that goes on without its list is refused.");
+                   "and by this page. A run that continues without its list is refused.");
     if (charged)
         sheet_item(s, "The epsilon is an upper bound that the accountant computes from the list, "
                       "for the sampling and the noise that ran: both are implemented in this "
@@ -514,7 +514,7 @@ static void write_proofs(struct sheet *s, const struct officer *o)
     if (o->peer_count)
         sheet_item(s, "Contributions were masked: the aggregator saw sums of sites alone "
                       "(docs/privacy-methods.md, secure aggregation).");
-    sheet_item(s, "Nothing beside this: it is a record of the site's own program.");
+    sheet_item(s, "Nothing apart from this: it is a record of the site's own program.");
     sheet_heading(s, "What it does not prove");
     sheet_item(s, "That the program is the published one: compare version and commit, "
                   "above, with the source that the site's administrators have built.");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef PAGE_H
 #define PAGE_H
-/* The live page of one or more run directories, or of records that come over the link, at the own
+/* The live page of one or more run directories, or of records that come over the link, at its own
  * loopback: / (the page), /status.json (what it shows), /metrics (Prometheus), /healthz, /readyz.
  * The threads of the server read the records themselves, from the files: what trains or serves
  * shares no lock with them. Files of outer/view/page are in the program.
@@ -31,7 +31,7 @@ struct page {
 
 /* p->url: where it is. */
 enum err page_open(struct page *p, const struct page_options *o) MUST;
-/* The same beside a process that has other work: logs the address; a port in use is a warning, for
+/* The same in a process that has other work: logs the address; a port in use is a warning, for
  * no run ends for its page. */
 enum err page_try(struct page *p, const struct page_options *o) MUST;
 enum err page_row(struct page *p, const struct jsonl_row *row) MUST;

@@ -7,7 +7,7 @@
 #include "outer/view/page_files.h"
 #include "outer/view/sheet.h"
 
-/* Nothing is fetched, whatever the names of a run are. */
+/* Nothing is fetched, with any names of a run. */
 static const char policy[] =
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; "
     "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n";

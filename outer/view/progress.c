@@ -172,7 +172,7 @@ static void ticker_stop(struct progress *p)
 
 /* ---- the log file ---- */
 
-/* A file that cannot be renamed goes on growing. */
+/* A file that cannot be renamed keeps growing. */
 static void log_rotate(struct progress *p)
 {
     char from[4096], to[4096];
@@ -227,7 +227,8 @@ static void log_file_write(struct progress *p, uint64_t now, const char *line)
         log_line(p, now, line);
 }
 
-/* The log's sink: t= in front in the file and where it is not live, as the log's own sink does. */
+/* The log's sink: with t= at the start in the file and where it is not live, as the log's own sink
+ * does. */
 static void log_sink_write(void *self, enum log_level level, const char *line)
 {
     struct progress *p = self;

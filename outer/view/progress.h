@@ -5,7 +5,7 @@
  * printed sparsely into a pipe or file (at most one per site every PROGRESS_SPARSE_S, and the
  * last). On a terminal a row is fitted to the width of the window: the site's name, its state, then
  * the numbers, of which the less important are left out first. A thread draws the rows twice a
- * second, so that waiting times count and a resized window is drawn anew.
+ * second, so that waiting times count and a resized window is drawn again.
  *
  * It is also the log's sink while it is open, so that log lines and rows do not run into each
  * other: on a terminal only warnings and errors are shown, as sentences; elsewhere details are not;
@@ -77,7 +77,7 @@ struct progress_pace {
 enum err progress_open(struct progress *p, const char *mode, unsigned count,
                        const char *log_path) MUST;
 void progress_close(struct progress *p); /* draws the last state, gives the log back to stderr */
-void progress_grow(struct progress *p, unsigned count); /* rows: at least so many from now on */
+void progress_grow(struct progress *p, unsigned count); /* at least `count` rows from now on */
 void progress_update(struct progress *p, unsigned index, const struct progress_line *line);
 bool progress_shows(const struct progress *p); /* false: mode none, or closed */
 /* A line above the rows; nothing where there are none: a log event says it there. */
@@ -104,7 +104,8 @@ double progress_smooth(double before, double value);
 void progress_bytes(char *out, size_t size, double bytes); /* "2.9 MB" */
 /* "0:41", "1:02:03", from 100 hours on "4 d 4 h"; "-" when negative. */
 void progress_duration(char *out, size_t size, double seconds);
-/* Step `step` ended at now_s; every: steps of an interval. A step before the last one begins anew.
+/* Step `step` ended at now_s; every: steps of an interval. A step before the last one starts the
+ * pace again.
  */
 void progress_pace_step(struct progress_pace *p, int64_t step, int64_t every, double now_s);
 double progress_pace_eta(const struct progress_pace *p, int64_t steps); /* -1: not known */

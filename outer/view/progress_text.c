@@ -79,7 +79,7 @@ static bool move_number(char *text, size_t size, const char *word, double second
     return true;
 }
 
-/* The state with its times as of now, and behind its first ": " the detail. */
+/* The state with its times as of now, and after its first ": " the detail. */
 static void state_text(struct parts *p, const char *state, double since_s)
 {
     char *text = p->text[PART_STATE];

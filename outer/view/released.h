@@ -6,9 +6,8 @@
  * its list of charges. A record that is not there proves nothing: records are numbered and chained,
  * and id/maskseals says how many there are; and each round from 0 to the newest one is asked for,
  * and one in which a manifest or another site's seal has this site, or which no manifest says to
- * have been without it, is not proved. Keys are wiped round by round, so no mask
- * is made again: what is proved is which masked bytes were summed with which sites' bytes. Reads
- * only.
+ * have been without it, is not proved. Keys are wiped round by round, so no mask is recomputed:
+ * what is proved is which masked bytes were summed with which sites' bytes. Reads only.
  */
 #include "outer/masks/seal_kept.h"
 #include "outer/store/env.h"

@@ -13,7 +13,7 @@ void secure_sentence(char out[SECURE_SENTENCE_MAX], const struct round_masks *m,
              "Secure aggregation of n = %u sites: the aggregator, alone or together with up to %u "
              "of the sites, learns sums over at least %u sites and no site's part of them. The sum "
              "of all sites is revealed each round. %s Changing participant sets between rounds "
-             "leaks differences. Nobody can check the values of one site: a site that sends wrong "
+             "leaks differences. The values of one site cannot be checked: a site that sends wrong "
              "ones spoils the sum.",
              sites, m->colluding, round_least(sites, strict, m), two);
 }
@@ -47,7 +47,7 @@ void secure_leave(char out[SECURE_LEAVE_MAX], const struct round_masks *m, unsig
     }
     snprintf(
         out, SECURE_LEAVE_MAX,
-        "%u sites, sums of at least %u: %s be away while rounds go on, and %s leave for good%s",
+        "%u sites, sums of at least %u: %s be away while rounds continue, and %s leave for good%s",
         sites, l.least, may(away, l.away), may(remove, l.remove),
         l.remove ? ""
                  : " (atoll operator roster remove is refused until another site was added: "

@@ -49,7 +49,7 @@ struct budget_plan spent_plan(const struct spent *s)
 }
 
 /* A list that is not there was never there only where nothing else says that steps were charged:
- * its head, the key of the noise beside a checkpoint, what a checkpoint or the record tell. */
+ * its head, the key of the noise that a checkpoint has, what a checkpoint or the record tell. */
 static enum err charges_there(const struct spent *s, const char *dir, bool known, struct arena *a)
 {
     static const char *const traces[] = {"privacy.charges.head", "privacy.key", "CURRENT"};
@@ -179,7 +179,7 @@ void spent_print(const struct spent *s)
     print_spacing(&s->budget);
     if (any_counted(&s->budget))
         puts("counted: steps that a manifest of the run names and this list does not have one by "
-             "one, at the settings of then.");
+             "one, at the settings of that time.");
     puts("");
     if (s->unclaimed) {
         printf("epsilon        none can be claimed: %s\n", s->unclaimed);

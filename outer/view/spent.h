@@ -28,7 +28,7 @@ struct spent {
 enum { SPENT_LEFT_MAX = 1 << 16 };
 
 /* ERR_INPUT: no list of charges in dir, and nothing that says that there was one; ERR_CORRUPT: it
- * is missing, lacks lines or is older than the checkpoint; names file and line. */
+ * is missing, has lost lines or is older than the checkpoint; names file and line. */
 enum err spent_read(struct spent *s, const char *dir, const struct spent_options *o,
                     struct arena *a) MUST;
 /* Delta of all charges that is meant: the budget's plan without further steps. */

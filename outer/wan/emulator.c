@@ -208,7 +208,7 @@ void emulator_run(struct emulator *e)
     sigaction(SIGTERM, &action, NULL);
     signal(SIGINT, SIG_IGN);
     prctl(PR_SET_TIMERSLACK, 1UL);
-    /* Where allowed, ahead of everybody: lateness is infidelity. */
+    /* Where allowed, with the highest priority: lateness is infidelity. */
     if (sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){.sched_priority = 10}) != 0)
         (void)!setpriority(PRIO_PROCESS, 0, -10);
     r.start_ns = clock_mono_ns();

@@ -9,8 +9,8 @@
 
 __extension__ typedef unsigned __int128 wide;
 static const uint64_t SECOND_NS = 1000000000;
-/* Jitter follows a path through one random value per slot. A slot is long beside the jitter, so
- * that packets seldom meet one that left before them, which would cut off the low half of the
+/* Jitter follows a path through one random value per slot. A slot is long compared with the jitter,
+ * so that packets seldom meet one that left before them, which would cut off the low half of the
  * distribution. */
 static const double SLOT_NS = 10e6, SLOT_PER_JITTER = 8;
 
@@ -41,7 +41,7 @@ uint64_t flow_backlog_bytes(const struct flow *f, int64_t now_ns)
 }
 
 /* Takes a packet; returns when its last bit has left. Token bucket as a virtual clock: after a
- * pause the clock stands behind by the time that the burst takes. A packet has the rate of its
+ * pause the clock is late by the time that the burst takes. A packet has the rate of its
  * first bit. */
 static int64_t transmit(struct flow *f, int64_t now_ns, size_t size_bytes)
 {

@@ -6,7 +6,7 @@
  * memory of its own, so tests run it on virtual time. Owned by one thread.
  *
  * A packet meets, in this order: the queue (drop-tail), the transmitter (token bucket), outages,
- * random loss, duplication, and the way (delay, jitter, reordering). Whatever is lost behind the
+ * random loss, duplication, and the way (delay, jitter, reordering). What is lost after the
  * transmitter has taken its time on it. The n-th packet of a direction meets the same dice in every
  * run with the same seed; jitter is a function of time.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The presets. Numbers are typical ones, not measurements of one provider: where each comes from
- * stands beside it. Round trips follow the way of the light (5 us per km of fibre, routes about 1.5
- * times the straight line) and agree with what public latency tables of the large clouds show
- * between the regions named. */
+/* The presets. Numbers are typical ones, not measurements of one provider: a note at each says
+ * where it comes from. Round trips follow the way of the light (5 us per km of fibre, routes
+ * about 1.5 times the straight line) and agree with what public latency tables of the large clouds
+ * show between the regions named. */
 #include "outer/wan/topology.h"
 
 static const struct topology_preset presets[] = {
@@ -73,7 +73,7 @@ static const struct topology_preset presets[] = {
      "  jitter_ms: 0\n"
      "  loss_percent: 0\n"
      "  loss_run: 0\n"},
-    {"4g_hospital", "sites behind mobile routers: 50 ms with jitter, 40 Mbit/s down, 10 up",
+    {"4g_hospital", "sites with mobile routers: 50 ms with jitter, 40 Mbit/s down, 10 up",
      "# Sites whose only way out is an LTE router; the aggregator is in a datacenter of the same "
      "country. Drive tests and\n"
      "# regulators' reports of LTE: 20-60 Mbit/s down, 5-20 up, 40-60 ms with long tails; buffers "
@@ -105,7 +105,7 @@ static const struct topology_preset presets[] = {
      "  rate_mbit: 40\n"
      "  delay_ms: 20\n"},
     {"satellite", "geostationary satellite: 600 ms, 50 Mbit/s down, 5 up",
-     "# Sites behind a geostationary satellite: 35,786 km up and down twice is 480 ms of light, "
+     "# Sites over a geostationary satellite: 35,786 km up and down twice is 480 ms of light, "
      "with access and coding about\n"
      "# 600 ms round trip. Rates of common business plans: 50 Mbit/s down, 5 up. Rain fades lose "
      "packets in long runs.\n"

@@ -48,6 +48,6 @@ grep -q 'word.txt.gz: byte 1: 70000001 bytes that must stay together' said || fa
 
 # A disk that is too small is said so, and nothing is left.
 (trap '' XFSZ && ulimit -f 20000 && exec "$atoll" data --out full --sequence 8 plain.txt.gz) >said 2>&1 && fail "a full disk is not noticed"
-grep -q 'plain.txt.gz: .*cannot write behind .* bytes of expanded data' said || fail "the disk is not named: $(head -1 said)"
+grep -q 'plain.txt.gz: .*cannot write after .* bytes of expanded data' said || fail "the disk is not named: $(head -1 said)"
 [ ! -d full ] || [ -z "$(ls -A full)" ] || fail "something is left: $(ls -A full)"
 echo "bombs: fine"

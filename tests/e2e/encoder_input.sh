@@ -52,7 +52,7 @@ mkdir without_mask without_cls
 grep -v '^\[MASK\]$' words/vocab.txt >without_mask/vocab.txt
 grep -v '^\[CLS\]$' words/vocab.txt >without_cls/vocab.txt
 data unmasked --tokenizer without_mask --split-sentences
-grep -q "lacks \[CLS\], \[SEP\] or \[MASK\]: data.objective = mlm refuses these shards" unmasked.out || fail "atoll data does not say it"
+grep -q "has no \[CLS\], \[SEP\] or \[MASK\]: data.objective = mlm refuses these shards" unmasked.out || fail "atoll data does not say it"
 if grep -q "objective: mlm" unmasked.out; then fail "an objective is printed, but refused"; fi
 refused 'unmasked/data.json: the tokenizer has no special id "mask"|make the shards with a tokenizer that has' masked x --data.train "unmasked/train-0-*.bin"
 edit() { python3 -c "import json; j = json.load(open('words/tokenizer.json')); $1; json.dump(j, open('$2', 'w'))"; }

@@ -67,10 +67,10 @@ rm -rf tls && cp -r good tls
 
 # A directory or a file that everybody can write is no place for an authority's certificate or a key.
 chmod 777 tls
-each "everybody can write in the directory" 2
+each "any user can write in the directory" 2
 chmod 700 tls
 chmod 666 tls/ca.pem
-each "ca.pem: everybody can write it" 2
+each "ca.pem: any user can write it" 2
 rm -rf tls && cp -r good tls
 
 # umask 000: the keys' directory is its owner's alone, and nothing that is made can everybody write.

@@ -44,7 +44,7 @@ refused() { # refused CODE WORDS SETTING...
 }
 refused 4 "tensor 0 of the trainer is wte.weight (256, 32), of the run wte.weight (256, 64)" model.d_model=64
 refused 4 "tensor 26 of the trainer is norm.weight (32), of the run layers.2.norm1.weight" model.layers=3
-refused 4 "the trainer has 28 tensors, the run 29 (it lacks head.weight)" model.tie_embeddings=false
+refused 4 "the trainer has 28 tensors, the run 29 (missing: head.weight)" model.tie_embeddings=false
 refused 4 "tensor 1 of the trainer is wpe.weight (64, 32), of the run layers.0.norm1.weight" model.positions=rope
 refused 4 "outer.sync_interval_s: rounds by time" outer.sync_interval_s=3
 refused 4 "site.aggregator is missing" site.aggregator=

@@ -40,7 +40,7 @@ says OK aggregator "answers as atoll://e2e/aggregator/aggregator"
 says OK roster "has site a"
 says OK clock "0.0"
 says OK rate "Mbit/s up"
-says OK sites "mode quorum: 2 of 3 sites are enough for a round; a run whose last round lacks a site ends with exit code 6"
+says OK sites "mode quorum: 2 of 3 sites are enough for a round; a run whose last round misses a site ends with exit code 6"
 [ ! -e a ] || fail "the check made a directory"
 
 # planned VALUE...: what was measured of the link

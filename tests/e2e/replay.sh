@@ -46,7 +46,7 @@ written=$(sed -n 's/.* ev=archive_closed bytes=\([0-9]*\).*/\1/p' serve.out)
     fail "the archive has $written bytes, predicted were $predicted"
 for directories in "aggregator" "aggregator/archive" "a b c" "a/archive b/archive c/archive" "aggregator a b c"; do
     replay 0 $directories
-    says "^12 rounds: 12 made again from the contributions, 0 from" "outer state at the end: $wanted" "^no difference"
+    says "^12 rounds: 12 recomputed from the contributions, 0 from" "outer state at the end: $wanted" "^no difference"
     case $directories in
     "a b c" | "aggregator a b c") says "^signatures of the aggregator: 12 manifests checked, by a key that a site has accepted, 0 not checked$" ;;
     *) says "^signatures of the aggregator: 0 manifests checked, .*, 12 not checked [(]keys are in the run directories of sites" ;;

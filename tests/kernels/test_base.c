@@ -595,7 +595,7 @@ static void a_spill_says_where_the_disk_ended(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, handler);
     assert_int_equal(e, ERR_FULL);
-    assert_non_null(strstr(err_message(), "spill: cannot write behind 1"));
+    assert_non_null(strstr(err_message(), "spill: cannot write after 1"));
     spill_close(&s);
     s = spill_make(in_root("spill/none"));
     FILE *f = fopen(in_root("spill/none"), "w"); /* a file where the directory should be */

@@ -69,7 +69,7 @@ for victim in 2 0; do
     [ $victim = 2 ] || ends 2 "$p2"
     within 2
     says 1 "rank $victim of 3 ended without a word"
-    says 1 "goes on from its last checkpoint"
+    says 1 "continues from its last checkpoint"
 done
 
 new "a rank ends with an error"

@@ -9,9 +9,8 @@
  * - pending connections are limited, in total and for each source address; one over the limit ends
  *   the oldest of its source or of all;
  * - a pending connection without a call ends after ACCEPT_PENDING_MS;
- * - accept() never fails for lack of descriptors: a reserved descriptor accepts the connection and
- *   closes it.
- * Process-wide, any thread.
+ * - accept() does not fail when descriptors run out: a reserved descriptor accepts the connection
+ * and closes it. Process-wide, any thread.
  */
 #include <stdbool.h>
 #include <stdint.h>

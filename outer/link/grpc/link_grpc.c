@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A site's end of the real link: its channels, its opening and closing, and what each call begins
  * and ends with. Control and each bulk stream have a channel, and so a connection, of their own:
- * without a local subchannel pool they would share one, and a heartbeat would wait behind a
+ * without a local subchannel pool they would share one, and a heartbeat would wait after a
  * contribution.
  */
 #include <grpc/grpc_security.h>

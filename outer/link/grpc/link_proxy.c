@@ -92,7 +92,7 @@ static void *proxy_main(void *self)
     return NULL;
 }
 
-/* A listening Unix socket with a name that nobody can guess. */
+/* A listening Unix socket with a name that cannot be guessed. */
 static enum err listener_open(struct link_proxy *p)
 {
     static const char scheme[] = "unix-abstract:"; /* gRPC's */

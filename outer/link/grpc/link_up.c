@@ -312,7 +312,7 @@ static enum err upload_blocks(struct upload *u, const struct wire_answer *answer
     }
     if (answer->offset <= u->m.payload_bytes && blocks_valid(&u->blocks))
         return ERR_OK;
-    return err_set(ERR_PROTO, "%s wants to go on at %llu of %llu bytes", u->l->o.target,
+    return err_set(ERR_PROTO, "%s wants to continue at %llu of %llu bytes", u->l->o.target,
                    (unsigned long long)answer->offset, (unsigned long long)u->m.payload_bytes);
 }
 

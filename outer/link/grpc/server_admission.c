@@ -17,7 +17,7 @@
 
 enum {
     UNKNOWN_PEER_CALLS_MAX = 32,
-    METADATA_BYTES_MAX = 8192,    /* announced by core, which accepts more all the same */
+    METADATA_BYTES_MAX = 8192,    /* announced by core, which accepts more anyway */
     CALLS_ENDED_LOGGED = 5,       /* lines of one peer in LOG_LIMIT_MS */
     CONNECTIONS_PER_SITE_MAX = 64 /* control, bulk, and broken connections not yet detected */
 };

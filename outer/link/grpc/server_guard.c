@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The aggregator's guard thread: ends pending connections without a call and calls of revoked
- * certificates, checks the expiry of the own certificate, and periodically calls the own port over
+ * certificates, checks the expiry of its own certificate, and periodically calls its own port over
  * a new connection, as a site does.
  */
 #include <stdio.h>
@@ -43,7 +43,7 @@ static void own_certificate_look(struct link_server *s)
         err_clear();
 }
 
-/* The own port's address; for a wildcard address the loopback. */
+/* The address of the server's own port; for a wildcard address the loopback. */
 static void own_target(const struct link_server *s, char target[256])
 {
     const char *colon = strrchr(s->o.address, ':');
@@ -67,7 +67,7 @@ static enum err self_call(struct link_server *s)
     return link_probe(&d, CALL_TIMEOUT_MS);
 }
 
-/* Calls the own port. Failures count only after one success: in some networks a process can never
+/* Calls its own port. Failures count only after one success: in some networks a process can never
  * reach its own address. */
 static void self_look(struct link_server *s)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contributions at the aggregator. The leading stream of a contribution makes the offer and ends
- * it; streams that join carry chunks beside it. The stored bytes of a broken stream remain for the
+ * it; streams that join carry further chunks. The stored bytes of a broken stream remain for the
  * next offer.
  */
 #include <stdio.h>

@@ -63,7 +63,7 @@ void *server_work_main(void *server)
     uint64_t wake_ms = 0;
     bool stop = false;
     while (!stop && work_wait(s, wake_ms)) {
-        do { /* a commit that has begun is ended, whatever is stopping */
+        do { /* a commit that has begun is ended, also when the server stops */
             pthread_mutex_lock(&s->service_mutex);
             wake_ms = s->service.work(s->service.self, &stop);
             pthread_mutex_unlock(&s->service_mutex);

@@ -99,7 +99,7 @@ enum err link_open(struct link **out, const struct link_dial *d)
     return link_grpc_open(out, d, &grpc_ops);
 }
 
-/* A call of the health service with a message of so many bytes, which the other end ignores. */
+/* A call of the health service with a message of `size` bytes, which the other end ignores. */
 static struct link_call *health_begin(struct link_grpc *l, unsigned channel, const uint8_t *data,
                                       size_t size, uint32_t timeout_ms)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Amendments of settings in mid-run (docs/protocol.md 3.17): journalled before they are
- * acknowledged, carried by each manifest from the next one on, in force behind a border that no
+ * acknowledged, carried by each manifest from the next one on, in force after a border that no
  * site has passed without a manifest that carries them. */
 #include <inttypes.h>
 #include <math.h>
@@ -175,7 +175,7 @@ static enum err first_other(const struct amend_aggregator *x, const struct sched
     return ERR_OK;
 }
 
-/* May a site that knows of it from step `known` on be behind this border before? */
+/* May a site that hears of it at step `known` have passed this border already? */
 static bool late_known(const struct amend_aggregator *x, const struct schedule *s,
                        const struct amendment *one, int64_t known)
 {
@@ -190,7 +190,8 @@ static bool late_known(const struct amend_aggregator *x, const struct schedule *
 }
 
 /* The next manifest of fragment 0 that is not made yet carries it. A site has applied that round
- * before it trains behind the step of its apply, or so many steps later while it is offline. */
+ * before it trains after the step of its apply, or max_local_steps_offline steps later while it is
+ * offline. */
 static uint64_t first_possible(const struct amend_aggregator *x, const struct schedule *s,
                                const struct amendment *of)
 {
@@ -216,7 +217,7 @@ static const char *state_of(const struct amend_aggregator *x, const struct amend
     return x->a->core.f[0].round >= one->round ? "in_force" : "pending";
 }
 
-/* The newest first, from the one behind `passed` on; the answer's offset: how many were passed when
+/* The newest first, from the one after `passed` on; the answer's offset: how many were passed when
  * there is no room for a further line. */
 static void set_list(const struct amend_aggregator *x, uint64_t passed, struct wire_answer *answer)
 {
@@ -225,8 +226,8 @@ static void set_list(const struct amend_aggregator *x, uint64_t passed, struct w
     uint32_t count = x->list.count;
     char hex[65], shown[SETTING_SHOWN_MAX];
     if (passed > count) {
-        aggregator_say(answer, ROUND_INVALID,
-                       "there is no amendment behind %" PRIu64 " of %" PRIu32, passed, count);
+        aggregator_say(answer, ROUND_INVALID, "there is no amendment after %" PRIu64 " of %" PRIu32,
+                       passed, count);
         return;
     }
     if (!passed)
@@ -329,7 +330,7 @@ static enum err set_may(const struct amend_aggregator *x, const struct wire_oper
                        m->round, count, first);
     if (early)
         return err_set(ERR_CONFIG,
-                       "round %" PRIu64 " is too near: sites may be behind its border before a "
+                       "round %" PRIu64 " is too near: sites may pass its border before a "
                        "manifest tells them. The first possible round is %" PRIu64,
                        m->round, first);
     if (strncmp(one->text, "train.steps=", 12) == 0 && any_charged(x))
@@ -365,7 +366,7 @@ static enum err amend_make(struct amend_aggregator *x, const char *author,
 
 enum { WARNING_MAX = 1024 };
 
-/* To the operator, behind what was answered, and to the log, as at a start. */
+/* To the operator, after what was answered, and to the log, as at a start. */
 static void warning_say(uint32_t number, const char *warning, struct wire_answer *answer)
 {
     char quoted[2 * WARNING_MAX];

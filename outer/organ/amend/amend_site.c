@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Amended settings at a site (docs/protocol.md 3.17): each manifest carries the whole list. What a
- * list makes of the schedule is in force behind borders that the site has not passed. */
+ * list makes of the schedule is in force after borders that the site has not passed. */
 #include <inttypes.h>
 #include "kernels/base/log.h"
 #include "outer/config/setting.h"

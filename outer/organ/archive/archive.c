@@ -310,7 +310,7 @@ static enum err head_put(struct archive *a)
     return store_write(a->env, path, &form, NULL, 0);
 }
 
-/* One round behind the newest that is archived; 0: none is. */
+/* One round after the newest that is archived; 0: none is. */
 static enum err archived(struct archive *a, unsigned fragment, uint64_t *rounds)
 {
     struct arena scratch = arena_make(0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ARCHIVE_H
 #define ARCHIVE_H
-/* What a replica keeps of every committed round so that the round can be made again (run.archive,
+/* What a replica keeps of every committed round so that the round can be recomputed (run.archive,
  * outer/cmd/cmd_replay.c). The aggregator keeps all contributions that a round included, a site its
  * own. No part of the run: what cannot be written is a gap that the archive names, with a warning,
  * and never an error of the replica. Files, relative to the archive; F is the fragment, t a round:

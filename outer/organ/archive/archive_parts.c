@@ -32,7 +32,7 @@ static void say(const struct run *r, const char *path, bool aggregator)
         log_event(LOG_WARN, "archive",
                   "bytes_run=%" PRIu64 " free=%" PRIu64
                   " text=\"the disk will not hold the archive of the whole run: it will have a "
-                  "gap, and the run goes on\"",
+                  "gap, and the run continues\"",
                   size.run_bytes, free_bytes);
 }
 

@@ -210,7 +210,7 @@ static void state_differs(struct replay *p, const char *what)
 }
 
 /* The state is the one that the manifest names: leaves that say otherwise are damaged, and would
- * mislead whoever looks for a difference by them. A round without leaves was archived after a gap.
+ * mislead a search for a difference. A round without leaves was archived after a gap.
  */
 static void leaves_check(struct replay *p)
 {
@@ -410,7 +410,7 @@ static void unmade_tell(struct replay *p, uint64_t from, uint64_t to)
             p,
             &(struct replay_where){
                 .kind = REPLAY_MISSING, .what = "rounds", .round = from, .last = to - 1},
-            "not made again: what they begin at is missing");
+            "not recomputed: the state before them is missing");
 }
 
 /* Is the fragment one of any of these replicas? An aggregator of several has its share alone. */
@@ -472,7 +472,7 @@ enum err replay_fragment(struct replay *p, struct replay_inputs *in, bool *whole
     return ERR_OK;
 }
 
-/* Rounds behind the newest one that is on record. Where a replica's own state says that there were
+/* Rounds after the newest one that is on record. Where a replica's own state says that there were
  * some, its archive has lost them; archives alone cannot say it. */
 static void end_tell(struct replay *p)
 {

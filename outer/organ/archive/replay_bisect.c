@@ -13,7 +13,7 @@ static bool manifest_of(struct replay *p, size_t source, uint64_t round, struct 
     return found;
 }
 
-/* Do the two directories have different states behind the round? *known false: a manifest is
+/* Do the two directories have different states after the round? *known false: a manifest is
  * missing. */
 static bool apart(struct replay *p, uint64_t round, bool *known)
 {
@@ -22,7 +22,7 @@ static bool apart(struct replay *p, uint64_t round, bool *known)
 }
 
 /* The first round that is apart, of [0, end); end: none. A state follows from the one before, so
- * all rounds behind it are apart, too. */
+ * all rounds after it are apart, too. */
 static uint64_t first_apart(struct replay *p, uint64_t end)
 {
     uint64_t low = 0, high = end, first = end;

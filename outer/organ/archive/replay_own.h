@@ -74,7 +74,7 @@ void replay_manifests_compare(const struct replay *p, const struct manifest *x,
                               const char **site);
 /* The manifest of a round, of the directories that have it: one that follows the chain first. */
 bool replay_manifest_take(struct replay *p, uint64_t round);
-/* Every kept state of this number beside the present one, which was made again. */
+/* Every kept state of this number compared with the present one, which was recomputed. */
 void replay_states_compare(struct replay *p);
 /* The first kept state from `round` on; false: none up to `end`. */
 bool replay_state_next(struct replay *p, uint64_t round, uint64_t end);

@@ -153,7 +153,7 @@ bool replay_file_is(const struct replay_file *f, const struct digest *d, uint64_
     return f->e == ERR_OK && f->map.size_bytes == size_bytes && digest_equal(&got, d);
 }
 
-/* Rounds on record in DIR/F: one behind the newest with a manifest. */
+/* Rounds on record in DIR/F: one after the newest with a manifest. */
 static uint64_t rounds_in(const char *dir, unsigned fragment, bool archive)
 {
     struct arena scratch = arena_make(0);

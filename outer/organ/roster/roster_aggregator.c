@@ -150,7 +150,7 @@ static enum err roster_again(struct aggregator *a)
     if (m.initial != a->members.roster.initial || m.initial + m.added > a->core.room)
         return err_set(ERR_CORRUPT,
                        "%s/%s is missing, and the manifests are of a run that began with %u sites, "
-                       "not %u: restore the file, or start with the configuration of then",
+                       "not %u: restore the file, or start with the configuration of that time",
                        a->env->root, AGGREGATOR_JOURNAL, m.initial, a->members.roster.initial);
     aggregator_members_take(a, &m, first);
     log_event(LOG_WARN, "roster_found",
@@ -227,7 +227,7 @@ static void roster_list(const struct aggregator *a, struct wire_answer *answer)
     answer->outcome = ROUND_CURRENT;
 }
 
-/* The first round of each fragment under a change now: behind the one in flight. And due at a later
+/* The first round of each fragment under a change now: after the one in flight. And due at a later
  * step than all rounds in flight, so that a site that joins can wait for their commits before its
  * first step, and no site waits for it meanwhile. False: fragment *none has no such round. */
 static bool firsts_find(const struct aggregator *a, uint64_t *first, unsigned *none)
@@ -291,7 +291,7 @@ static unsigned sites_least(const struct aggregator *a)
     return round_leave(&a->o->masks, a->core.sites, a->o->strict).roster;
 }
 
-/* With secure aggregation: rounds go on without a site that was added, until all have pair keys
+/* With secure aggregation: rounds continue without a site that was added, until all have pair keys
  * with it. Without another one, too, they would have too few. */
 static bool removal_waits(const struct aggregator *a, int site)
 {

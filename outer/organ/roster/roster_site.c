@@ -66,7 +66,7 @@ static enum err roster_site_heard(void *self, struct site *s, unsigned peer,
             a->fragments[f].first != s->members.first[f])
             return err_set(ERR_DENIED,
                            "site %s was removed from the roster by an operator, and added again: "
-                           "start it again, and it goes on with its first rounds",
+                           "start it again, and it continues with its first rounds",
                            s->o->name);
     if (changed)
         site_index_take(s, a->site);
