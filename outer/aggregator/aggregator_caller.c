@@ -124,12 +124,12 @@ bool aggregator_event_past(struct aggregator *a, struct round_event *e)
     if (e->round >= a->core.f[e->fragment].round)
         return true;
     enum err err = outer_state_manifest(a->replica, e->fragment, e->round - (e->round > 0), &m);
-    e->kept = err == ERR_OK;
-    if (e->kept && e->round > 0) {
-        e->our_parent = manifest_digest(&m);
-        e->our_state = m.state_after;
-    } else if (e->kept) { /* the initial state: the first manifest says what it was */
-        e->our_state = m.state_before;
+    e->past.kept = err == ERR_OK;
+    if (e->past.kept && e->round > 0) {
+        e->past.parent = manifest_digest(&m);
+        e->past.state = m.state_after;
+    } else if (e->past.kept) { /* the initial state: the first manifest says what it was */
+        e->past.state = m.state_before;
     }
     return err != ERR_MEMORY;
 }

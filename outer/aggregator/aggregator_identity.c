@@ -291,18 +291,18 @@ static void hello_proofs(struct aggregator *a, const struct wire_hello *m, struc
                 shown.aggregator == a->o->place.index;
     bool later = read && (shown.term > a->start.term ||
                           (shown.term == a->start.term && shown.instance != a->start.instance));
-    const struct digest *ours = state->round < f->round && e->kept ? &e->our_parent : &f->parent;
-    bool claims = m->has_state && (state->round >= f->round || e->kept) &&
-                  !digest_equal(&state->manifest, ours);
+    const struct digest ours = state->round < f->round && e->past.kept ? e->past.parent : f->parent;
+    bool claims = m->has_state && (state->round >= f->round || e->past.kept) &&
+                  !digest_equal(&state->manifest, &ours);
     uint64_t term;
     if (!later && !claims) /* nearly always: no certificate is verified */
         return;
     bool holds = read && signed_announcement_check(a->o->signer, &shown, a->o->run, &by) == ERR_OK;
-    e->proves_term = later && holds;
-    e->proves_round = claims && round_proved(a, m, e->fragment, holds ? &by : NULL);
-    bool both = e->proves_round && manifest_term(a, e->fragment, state, &term);
-    e->proves_later = both && state->proof.term >= term;
-    e->proves_older = both && state->proof.term < term;
+    e->proves.term = later && holds;
+    e->proves.round = claims && round_proved(a, m, e->fragment, holds ? &by : NULL);
+    bool both = e->proves.round && manifest_term(a, e->fragment, state, &term);
+    e->proves.later = both && state->proof.term >= term;
+    e->proves.older = both && state->proof.term < term;
     err_clear();
 }
 

@@ -34,18 +34,19 @@ static void recover_accept(struct aggregator *a, const struct journal_record *r)
         aggregator_halt(a, e);
         return;
     }
-    struct round_event event = {.kind = ROUND_RESTORED,
-                                .site = r->site,
-                                .fragment = r->fragment,
-                                .round = r->round,
-                                .payload = r->digest,
-                                .payload_bytes = r->payload_bytes,
-                                .weight = r->weight,
-                                .norm = bounds_norm(squares, elements, r->weight),
-                                .incarnation = r->incarnation,
-                                .data_cursor = r->data_cursor,
-                                .charged = r->charged,
-                                .residual_ratio = MUTANT(RATIO_FORGOTTEN) ? 0 : r->residual_ratio};
+    struct round_event event = {
+        .kind = ROUND_RESTORED,
+        .site = r->site,
+        .fragment = r->fragment,
+        .round = r->round,
+        .incarnation = r->incarnation,
+        .offer = {.payload = r->digest,
+                  .payload_bytes = r->payload_bytes,
+                  .weight = r->weight,
+                  .norm = bounds_norm(squares, elements, r->weight),
+                  .data_cursor = r->data_cursor,
+                  .charged = r->charged,
+                  .residual_ratio = MUTANT(RATIO_FORGOTTEN) ? 0 : r->residual_ratio}};
     struct round_update u;
     aggregator_step(a, &event, &u);
 }

@@ -299,15 +299,15 @@ static struct round_event event_of(const struct aggregator *a, enum round_event_
     e.fragment = m->fragment;
     e.round = m->round;
     e.parent = m->parent;
-    e.payload = m->payload;
-    e.payload_bytes = m->payload_bytes;
-    e.payload_max = a->sums->payload_max(a, m->fragment);
-    e.weight = m->weight;
-    e.norm = norm;
-    e.data_cursor = m->data_cursor;
-    e.charged = m->charged;
-    e.residual_ratio = m->residual_ratio;
-    e.grid_differs = !digest_equal(&grid, &m->grid);
+    e.offer.payload = m->payload;
+    e.offer.payload_bytes = m->payload_bytes;
+    e.offer.payload_max = a->sums->payload_max(a, m->fragment);
+    e.offer.weight = m->weight;
+    e.offer.norm = norm;
+    e.offer.data_cursor = m->data_cursor;
+    e.offer.charged = m->charged;
+    e.offer.residual_ratio = m->residual_ratio;
+    e.offer.grid_differs = !digest_equal(&grid, &m->grid);
     return e;
 }
 

@@ -22,13 +22,13 @@ static double apart_percent(uint64_t layers, uint64_t socket)
 
 static void print_head(const struct ledger_member *m)
 {
-    printf("%s of run %s (%s): %u process%s", m->name, m->run, m->directory, m->lives,
-           m->lives == 1 ? "" : "es");
-    if (m->unfinished > m->running)
-        printf(", %u killed", m->unfinished - m->running);
-    if (m->missing)
-        printf(", %" PRIu64 " rows missing", m->missing);
-    printf("%s\n", m->running ? ", the last one still running or killed" : "");
+    printf("%s of run %s (%s): %u process%s", m->name, m->run, m->directory, m->lives.count,
+           m->lives.count == 1 ? "" : "es");
+    if (m->lives.unfinished > m->lives.running)
+        printf(", %u killed", m->lives.unfinished - m->lives.running);
+    if (m->lives.missing)
+        printf(", %" PRIu64 " rows missing", m->lives.missing);
+    printf("%s\n", m->lives.running ? ", the last one still running or killed" : "");
 }
 
 static void print_layer(const char *name, uint64_t up_model, uint64_t up, uint64_t down_model,

@@ -199,23 +199,23 @@ static enum err refuse(const struct plan_cmd *c, const struct plan_option *neare
 static enum err plan(struct run *r, void *self)
 {
     struct plan_cmd *c = self;
-    struct plan_option options[PLAN_OPTIONS_MAX], nearest, now;
+    struct plan_option options[PLAN_OPTIONS_MAX], nearest;
+    struct plan_result now;
     size_t count, elements[ROUND_FRAGMENTS_MAX];
     c->p = r;
     TRY(plan_settings_may_write(c->write, c->force));
     TRY(plan_settings_own(&c->task, r));
-    now.schedule = c->p->sync.schedule;
     elements_of(&c->p->sync.fragments, elements);
-    plan_predict(&c->task, &now.schedule, elements, &now.result);
+    plan_predict(&c->task, &c->p->sync.schedule, elements, &now);
     TRY(plan_search(&c->task,
-                    &(struct plan_goal){&now.schedule, &c->p->table, c->utilisation / 100}, options,
-                    &count, &nearest));
+                    &(struct plan_goal){&c->p->sync.schedule, &c->p->table, c->utilisation / 100},
+                    options, &count, &nearest));
     print_task(c);
     print_head();
     for (size_t i = 0; i < count; i++)
         print_option(c, &options[i], options[i].schedule.fragments);
     printf("as configured:\n");
-    print_option(c, &now, c->p->sync.fragments.parts);
+    print_option(c, &(struct plan_option){c->p->sync.schedule, now}, c->p->sync.fragments.parts);
     print_legend(c);
     if (!count)
         return refuse(c, &nearest);

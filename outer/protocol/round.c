@@ -263,7 +263,7 @@ static void step_standing(struct round *r, const struct round_event *e, const st
 static void step_hello(struct round *r, const struct round_event *e, struct round_update *u)
 {
     struct round_fragment *f = &r->f[e->fragment];
-    if (e->proves_term) {
+    if (e->proves.term) {
         update_halt(u,
                     "another process of this aggregator has begun a later term, as a site proves: "
                     "this one works on a copy of its directory, or on an older state of it");
@@ -273,27 +273,27 @@ static void step_hello(struct round *r, const struct round_event *e, struct roun
         return;
     if (!e->has_state)
         update_answer(u, ROUND_JOIN, NULL);
-    else if (MUTANT(FINAL_GIVEN_UP) && e->proves_round)
+    else if (MUTANT(FINAL_GIVEN_UP) && e->proves.round)
         update_answer(u, ROUND_STEP_BACK, NULL);
-    else if (e->round > f->round && e->proves_round)
+    else if (e->round > f->round && e->proves.round)
         update_halt(u, "a later round than this aggregator has committed, as a site proves: "
                        "serve.dir is an older state than the sites'");
-    else if (e->round == f->round && e->proves_round && e->proves_later &&
+    else if (e->round == f->round && e->proves.round && e->proves.later &&
              !digest_equal(&e->parent, &f->parent))
         update_halt(u, "another history of the same rounds, of a later term, as a site proves: "
                        "serve.dir is a copy, or an older state");
     else if (e->round > f->round)
         update_alarm(u, ROUND_CONFLICT,
                      "the site claims a later round than this aggregator has committed");
-    else if (e->proves_older && !r->strict)
+    else if (e->proves.older && !r->strict)
         update_alarm(
             u, ROUND_STEP_BACK,
             "the site's last round is of an earlier term, and was committed otherwise here: the "
             "site gives it up");
     else if (e->round == f->round)
         step_standing(r, e, &f->parent, &f->state, ROUND_CURRENT, u);
-    else if (e->kept)
-        step_standing(r, e, &e->our_parent, &e->our_state, ROUND_BEHIND, u);
+    else if (e->past.kept)
+        step_standing(r, e, &e->past.parent, &e->past.state, ROUND_BEHIND, u);
     else
         update_answer(u, ROUND_JOIN, "further behind than what is kept");
 }
@@ -321,7 +321,7 @@ static bool step_round(const struct round_fragment *f, const struct round_event 
         update_alarm(u, ROUND_CONFLICT, "a later round than this aggregator has committed");
     else if (!digest_equal(&e->parent, &f->parent) && !MUTANT(PARENT_BELIEVED))
         update_alarm(u, ROUND_CONFLICT, "same round, other history");
-    else if (e->grid_differs)
+    else if (e->offer.grid_differs)
         update_alarm(u, ROUND_MISMATCH, "encoded on another grid than the round's");
     else
         return true;
@@ -335,7 +335,7 @@ static bool step_entry(const struct round_fragment *f, const struct round_event 
     const struct round_entry *entry = &f->entries[e->site];
     if (!set_has(&f->members, e->site))
         update_answer(u, ROUND_EARLY, "the site is not in the roster of this round");
-    else if (entry->accepted && digest_equal(&entry->payload, &e->payload))
+    else if (entry->accepted && digest_equal(&entry->payload, &e->offer.payload))
         update_answer(u, ROUND_RECEIPT, NULL);
     else if (entry->accepted)
         update_alarm(u, ROUND_CONFLICT,
@@ -353,14 +353,14 @@ static void step_offer(struct round *r, const struct round_event *e, struct roun
     struct round_entry *entry = &f->entries[e->site];
     if (!step_bound(r, e, u) || !step_round(f, e, u) || !step_entry(f, e, u))
         return;
-    if (e->payload_bytes < 1 || e->payload_bytes > e->payload_max)
+    if (e->offer.payload_bytes < 1 || e->offer.payload_bytes > e->offer.payload_max)
         update_answer(u, ROUND_INVALID, "declared length is beyond what the configuration allows");
-    else if (entry->offered && !digest_equal(&entry->payload, &e->payload) &&
+    else if (entry->offered && !digest_equal(&entry->payload, &e->offer.payload) &&
              e->incarnation <= entry->incarnation)
         update_alarm(u, ROUND_CONFLICT, "the same process offered other bytes for this round");
     else {
         entry->offered = true;
-        entry->payload = e->payload;
+        entry->payload = e->offer.payload;
         entry->incarnation = e->incarnation;
         update_answer(u, ROUND_RESUME, NULL);
     }
@@ -369,14 +369,14 @@ static void step_offer(struct round *r, const struct round_event *e, struct roun
 static void entry_accept(struct round_entry *entry, const struct round_event *e)
 {
     entry->accepted = true;
-    entry->payload = e->payload;
-    entry->payload_bytes = e->payload_bytes;
+    entry->payload = e->offer.payload;
+    entry->payload_bytes = e->offer.payload_bytes;
     entry->incarnation = e->incarnation;
-    entry->weight = e->weight;
-    entry->norm = e->norm;
-    entry->data_cursor = e->data_cursor;
-    entry->charged = e->charged;
-    entry->residual_ratio = e->residual_ratio;
+    entry->weight = e->offer.weight;
+    entry->norm = e->offer.norm;
+    entry->data_cursor = e->offer.data_cursor;
+    entry->charged = e->offer.charged;
+    entry->residual_ratio = e->offer.residual_ratio;
 }
 
 /* Everything is asked again: the round may have been sealed or committed while the bytes came. */
@@ -473,7 +473,7 @@ static void step_report(struct round *r, const struct round_event *e, struct rou
                      "the site claims a later round than this aggregator has committed");
         return;
     }
-    if ((now || e->kept) && !digest_equal(&e->state, now ? &f->state : &e->our_state)) {
+    if ((now || e->past.kept) && !digest_equal(&e->state, now ? &f->state : &e->past.state)) {
         step_disagree(r, e, u);
         return;
     }

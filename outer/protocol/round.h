@@ -76,6 +76,28 @@ enum round_event_kind {
     ROUND_TICK       /* time passed */
 };
 
+struct round_offer { /* OFFER, STORED, RESTORED: a contribution */
+    struct digest payload;
+    uint64_t payload_bytes;
+    float weight, norm; /* norm: STORED, RESTORED: bounds_norm, for its manifest */
+    uint64_t data_cursor, charged;
+    uint8_t residual_ratio; /* of the contribution, for its manifest */
+    bool grid_differs;      /* OFFER: encoded on another grid than the round's */
+    uint64_t payload_max;   /* OFFER: what the configuration allows */
+};
+struct round_proofs { /* HELLO: signed by an identity of this aggregator: */
+    bool term;        /* a later term than ours, or another instance of ours */
+    bool round;       /* the manifest `parent` of `round`... */
+    bool later;       /* ...which is of our term, or of a later one than the manifest that made
+                         our state of that round */
+    bool older;       /* the manifest `parent` of `round` is not ours, and is of an earlier term
+                         than ours of that round */
+};
+/* HELLO, REPORT below our round: what the caller knows of that round and the core does not keep. */
+struct round_past {
+    bool kept; /* our own record of it is still there, and says: */
+    struct digest parent, state;
+};
 struct round_event {
     enum round_event_kind kind;
     uint64_t now_ms; /* monotonic */
@@ -84,28 +106,14 @@ struct round_event {
     uint64_t instance;    /* random per process: equal incarnation and other instance = a clone */
     uint64_t term;        /* the term the site is bound to; HELLO, BIND: the highest it has seen */
     uint64_t round;
-    struct digest parent;  /* manifest of the site's newest commit (zero: round 0, its parent is the
-                              initial state) */
-    struct digest state;   /* HELLO, REPORT, COMMITTED: digest of the outer state at `round` */
-    struct digest payload; /* OFFER, STORED, RESTORED */
-    uint64_t payload_bytes;
-    float weight, norm; /* norm: STORED, RESTORED: bounds_norm, for its manifest */
-    uint64_t data_cursor, charged;
-    uint8_t residual_ratio; /* of the contribution, for its manifest */
-    bool aborted;           /* COMMITTED: with an empty set, the state is the one before */
-    bool has_state;         /* HELLO: false when it joins */
-    /* HELLO: signed by an identity of this aggregator: */
-    bool proves_term;  /* a later term than ours, or another instance of ours */
-    bool proves_round; /* the manifest `parent` of `round`... */
-    bool proves_later; /* ...which is of our term, or of a later one than the manifest that made
-                          our state of that round */
-    bool proves_older; /* the manifest `parent` of `round` is not ours, and is of an earlier term
-                          than ours of that round */
-    /* What the caller knows and the core does not keep. */
-    bool grid_differs;    /* OFFER: encoded on another grid than the round's */
-    uint64_t payload_max; /* OFFER: what the configuration allows */
-    bool kept; /* HELLO, REPORT below our round: our own record of that round is still there, */
-    struct digest our_parent, our_state; /* and says this */
+    struct digest parent; /* manifest of the site's newest commit (zero: round 0, its parent is the
+                             initial state) */
+    struct digest state;  /* HELLO, REPORT, COMMITTED: digest of the outer state at `round` */
+    bool aborted;         /* COMMITTED: with an empty set, the state is the one before */
+    bool has_state;       /* HELLO: false when it joins */
+    struct round_offer offer;
+    struct round_proofs proves;
+    struct round_past past;
 };
 
 struct round_update {

@@ -30,9 +30,9 @@ static enum err check_member(const struct ledger_member *m)
     for (size_t i = 0; i < m->count; i++)
         if (!ledger_good(m, &m->rows[i]))
             return differs(m, &m->rows[i], "");
-    for (size_t i = 0; i < m->older_count; i++)
-        if (ledger_wrong(m, &m->older[i]))
-            return older_differs(m, &m->older[i]);
+    for (size_t i = 0; i < m->folded.sum_count; i++)
+        if (ledger_wrong(m, &m->folded.sums[i]))
+            return older_differs(m, &m->folded.sums[i]);
     return ERR_OK;
 }
 

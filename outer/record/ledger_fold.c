@@ -81,16 +81,16 @@ static void put_processes(struct folding *f, const struct ledger_member *m,
                                .aggregators = m->aggregators,
                                .rows = 1 + t->kept_count + t->sum_count,
                                .row = last,
-                               .lives = m->lives,
-                               .unfinished = m->unfinished,
-                               .running = m->running,
-                               .missing = m->missing,
-                               .begun = isfinite(m->begun) ? m->begun : 0};
+                               .lives = m->lives.count,
+                               .unfinished = m->lives.unfinished,
+                               .running = m->lives.running,
+                               .missing = m->lives.missing,
+                               .begun = isfinite(m->lives.begun) ? m->lives.begun : 0};
     memcpy(life.run, m->run, sizeof life.run);
     snprintf(life.replica, sizeof life.replica, "%s", m->aggregator ? "aggregator" : m->name);
     for (size_t i = 0; i < t->count; i++)
         life.rows += rows_of(&t->rows[i]);
-    row_begin(f, "life", milliseconds(m->begun_last));
+    row_begin(f, "life", milliseconds(m->lives.begun_last));
     ledger_put_life(&f->line, &life);
     jsonl_end(&f->line);
 }
@@ -134,7 +134,7 @@ static void put_all(struct folding *f, const struct ledger_member *m, const stru
 static enum err check_numbers(const char *path, const struct ledger_member *m,
                               const struct ledger_rows *t)
 {
-    bool fits = m->missing <= LEDGER_NUMBER_MAX;
+    bool fits = m->lives.missing <= LEDGER_NUMBER_MAX;
     for (size_t i = 0; i < t->sum_count; i++)
         fits = fits && ledger_sum_fits(&t->sums[i]);
     for (size_t i = 0; i < t->count; i++) {

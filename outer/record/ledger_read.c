@@ -9,25 +9,25 @@ enum { CONNECTION_SLACK = 4096 };
  */
 static bool has_gaps(const struct ledger_member *m)
 {
-    return m->unfinished > 0 || m->missing > 0;
+    return m->lives.unfinished > 0 || m->lives.missing > 0;
 }
 
 /* ---- sums ---- */
 
 static bool is_late(const struct ledger_member *m, const struct ledger_row *row)
 {
-    return row->round < ledger_rows_kept(m->kept, m->kept_count, row->fragment);
+    return row->round < ledger_rows_kept(m->folded.kept, m->folded.kept_count, row->fragment);
 }
 
 size_t ledger_sum_count(const struct ledger_member *m)
 {
-    return m->count + m->older_count;
+    return m->count + m->folded.sum_count;
 }
 
 struct ledger_sum ledger_sum_at(const struct ledger_member *m, size_t i)
 {
     return i < m->count ? ledger_sum_of(&m->rows[i], is_late(m, &m->rows[i]))
-                        : m->older[i - m->count];
+                        : m->folded.sums[i - m->count];
 }
 
 uint64_t ledger_wrong(const struct ledger_member *m, const struct ledger_sum *s)
@@ -112,13 +112,13 @@ enum err ledger_read_on(struct disk *d, struct ledger_member *m, const char *dir
     TRY_ALLOC(path = arena_printf(a, "%s/%s", directory, LEDGER_FILE));
     TRY(ledger_scan(d, path, m, &t, &(uint64_t){0}));
     TRY(ledger_rows_predict(&t));
-    m->unfinished += m->running;
+    ledger_lives_close(&m->lives);
     m->rows = t.rows;
     m->count = t.count;
-    m->older = t.sums;
-    m->older_count = t.sum_count;
-    m->kept = t.kept;
-    m->kept_count = t.kept_count;
+    m->folded.sums = t.sums;
+    m->folded.sum_count = t.sum_count;
+    m->folded.kept = t.kept;
+    m->folded.kept_count = t.kept_count;
     add_up(m);
     if (first && strcmp(first->run, m->run) != 0)
         return err_set(ERR_INPUT, "%s is of run %s, %s of run %s: give directories of one run",

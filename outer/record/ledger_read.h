@@ -10,23 +10,29 @@
 #include "outer/record/ledger_book.h"
 #include "outer/record/ledger_rows.h"
 
+struct ledger_lives {           /* the processes; ledger_scan.c writes it */
+    unsigned count, unfinished; /* unfinished: without an end on record */
+    bool running;               /* the last one has no end (yet) */
+    double begun, begun_last;   /* when the first and the last one began, unix seconds */
+    uint64_t missing;           /* rows that found no room on a full disk, or were taken out */
+};
+struct ledger_folded {       /* older rounds; ledger_read.c writes it */
+    struct ledger_sum *sums; /* of them, and of predictions that no row has */
+    size_t sum_count;
+    struct ledger_kept *kept; /* the first round of a fragment that is not folded */
+    size_t kept_count;
+};
 struct ledger_member { /* one directory */
     const char *directory;
     char name[LEDGER_SITE_MAX]; /* a site's, "aggregator", or of several "aggregator 1" */
     bool aggregator;
     uint64_t index, aggregators; /* of an aggregator: fragment % aggregators == index is its own */
-    double begun, begun_last;    /* when its first and last process began, unix seconds */
     char run[LEDGER_SITE_MAX];
-    unsigned lives, unfinished; /* processes; of these, without an end on record */
-    bool running;               /* the last one has no end (yet) */
-    uint64_t missing;           /* rows that found no room on a full disk, or were taken out */
+    struct ledger_lives lives;
     struct ledger_row *rows; /* one for each site, kind of call, fragment and round, in that order;
                                 those of no round are one for each hour */
     size_t count;
-    struct ledger_sum *older; /* of rounds that were folded, and of predictions that no row has */
-    size_t older_count;
-    struct ledger_kept *kept; /* the first round of a fragment that is not folded */
-    size_t kept_count;
+    struct ledger_folded folded;
     /* Transfers up and down. Exactly: counted - resent + lost = total, and where there is a
      * prediction, predicted_total = predicted. */
     struct ledger_transfers {

@@ -17,7 +17,7 @@ struct reading {
 
 static enum err damaged(const struct reading *g, const char *what)
 {
-    if (!g->m->lives)
+    if (!g->m->lives.count)
         return err_set(ERR_INPUT, "%s: it is no ledger of atoll", g->path);
     return err_set(ERR_CORRUPT, "%s, line %llu: %s; its sums would be wrong: restore the file",
                    g->path, (unsigned long long)g->line, what);
@@ -28,7 +28,7 @@ static enum err damaged(const struct reading *g, const char *what)
 /* No directory has two processes at one time: the file, or each of its lines, is there twice. */
 static bool begun_before(const struct ledger_member *m, double t)
 {
-    return m->lives && (t == m->begun || t == m->begun_last);
+    return m->lives.count && (t == m->lives.begun || t == m->lives.begun_last);
 }
 
 /* Rows of a process are numbered from 1, and so are those of a fold, which says how many it has. */
@@ -43,7 +43,7 @@ static enum err take_number(struct reading *g, const struct jsonl_row *row)
         return damaged(g, "a row without its number");
     if (n <= g->row)
         return damaged(g, "a row that was there before: rows are there twice");
-    g->m->missing += n - g->row - 1;
+    g->m->lives.missing += n - g->row - 1;
     g->row = n;
     return ERR_OK;
 }
@@ -60,15 +60,15 @@ static enum err take_folded(struct reading *g, const struct jsonl_row *row,
                             struct ledger_life *life)
 {
     struct ledger_member *m = g->m;
-    if (m->lives)
+    if (m->lives.count)
         return damaged(g, "sums that do not begin the file: rows are there twice");
     if (!ledger_take_folded(row, life) || g->row != 1)
         return damaged(g, "sums without their number");
-    m->begun = life->begun;
-    m->missing = life->missing;
-    m->lives = (unsigned)life->lives;
-    m->unfinished = (unsigned)life->unfinished;
-    m->running = life->running;
+    m->lives.begun = life->begun;
+    m->lives.missing = life->missing;
+    m->lives.count = (unsigned)life->lives;
+    m->lives.unfinished = (unsigned)life->unfinished;
+    m->lives.running = life->running;
     g->left = life->rows; /* with this one */
     g->then = life->row;
     return ERR_OK;
@@ -83,7 +83,7 @@ static enum err take_life(struct reading *g, const struct jsonl_row *row)
     if (!ledger_take_life(row, &life))
         return damaged(g, "a process without its run and name");
     name_of(name, &life);
-    if (m->lives && (strcmp(m->run, life.run) != 0 || strcmp(m->name, name) != 0))
+    if (m->lives.count && (strcmp(m->run, life.run) != 0 || strcmp(m->name, name) != 0))
         return err_set(
             ERR_INPUT,
             "%s, line %llu: %s of run %s, but the file began with %s of run %s: two ledgers in one",
@@ -94,12 +94,12 @@ static enum err take_life(struct reading *g, const struct jsonl_row *row)
     if (folded)
         TRY(take_folded(g, row, &life));
     else {
-        m->begun = m->lives ? m->begun : t;
-        m->unfinished += m->running;
-        m->lives++;
-        m->running = true;
+        m->lives.begun = m->lives.count ? m->lives.begun : t;
+        m->lives.unfinished += m->lives.running;
+        m->lives.count++;
+        m->lives.running = true;
     }
-    m->begun_last = t;
+    m->lives.begun_last = t;
     memcpy(m->run, life.run, sizeof m->run);
     memcpy(m->name, name, sizeof m->name);
     m->aggregator = !strcmp(life.replica, "aggregator");
@@ -111,7 +111,7 @@ static enum err take_life(struct reading *g, const struct jsonl_row *row)
 static enum err take_end(struct reading *g, const struct jsonl_row *row)
 {
     (void)row;
-    g->m->running = false;
+    g->m->lives.running = false;
     return ERR_OK;
 }
 
@@ -174,7 +174,7 @@ static enum err take_row(struct reading *g, const struct jsonl_row *row)
 {
     double version = jsonl_number(row, "v");
     bool folded = version == LEDGER_FOLDED_VERSION, life = jsonl_is(row, "life");
-    if (!g->m->lives && !life)
+    if (!g->m->lives.count && !life)
         return damaged(g, "");
     if (version != RECORD_VERSION && !folded)
         return err_set(ERR_INPUT, "%s, line %llu: not written by this version of atoll", g->path,
@@ -233,6 +233,11 @@ static enum err take_file(struct reading *g, struct disk *d, int fd, size_t size
     return ERR_OK;
 }
 
+void ledger_lives_close(struct ledger_lives *l)
+{
+    l->unfinished += l->running;
+}
+
 enum err ledger_scan(struct disk *d, const char *path, struct ledger_member *m,
                      struct ledger_rows *t, uint64_t *last)
 {
@@ -250,7 +255,7 @@ enum err ledger_scan(struct disk *d, const char *path, struct ledger_member *m,
     enum err e = take_file(&g, d, fd, size, text);
     d->ops->close(d, fd);
     TRY(e);
-    if (!m->lives)
+    if (!m->lives.count)
         return err_set(ERR_INPUT, "%s: it is empty: nothing has been sent yet", path);
     if (g.left)
         return damaged(&g, "the file ends within its sums");

@@ -11,6 +11,8 @@
  * row of the last process, 0 where rows have none. Errors are ledger_read()'s. */
 enum err ledger_scan(struct disk *d, const char *path, struct ledger_member *m,
                      struct ledger_rows *t, uint64_t *last) MUST;
+/* For a reader: a process that runs counts among those without an end. */
+void ledger_lives_close(struct ledger_lives *l);
 enum err ledger_read_on(struct disk *d, struct ledger_member *m, const char *directory,
                         const struct ledger_member *first, struct arena *a) MUST;
 

@@ -131,8 +131,11 @@ static enum err open_aggregator(struct serve *v)
 /* How long is the certificate valid? The file may be another one than at the start. */
 static enum err certificate_check(struct serve *v)
 {
-    return tls_check(&v->tls, v->run.s.run_name, TLS_AGGREGATOR, "aggregator", clock_wall_s(),
-                     &v->tell.days_left);
+    int64_t days_left = 0;
+    enum err e = tls_check(&v->tls, v->run.s.run_name, TLS_AGGREGATOR, "aggregator", clock_wall_s(),
+                           &days_left);
+    serve_tell_certificate(&v->tell, days_left);
+    return e;
 }
 
 /* Before anything is opened: what is wrong here needs a person. */
@@ -340,9 +343,10 @@ static enum err stopped(const struct aggregator_status *now)
 
 static void certificate_look(struct serve *v)
 {
-    v->tell.days_left =
+    int64_t days_left =
         tls_days(&v->tls, v->run.s.run_name, TLS_AGGREGATOR, "aggregator", clock_wall_s());
-    atomic_store(&v->uncertified, v->tell.days_left < 0);
+    serve_tell_certificate(&v->tell, days_left);
+    atomic_store(&v->uncertified, days_left < 0);
 }
 
 static void scrub_say(struct serve *v)
@@ -353,7 +357,7 @@ static void scrub_say(struct serve *v)
     if (!scrub.passes && !scrub.files)
         return;
     scrub_text(text, sizeof text, &scrub, v->env->ops->now_ms(v->env));
-    progress_say(&v->tell.progress, text);
+    serve_tell_say(&v->tell, text);
     log_event(LOG_INFO, "status", "text=%s", log_quote(quoted, sizeof quoted, text + 2));
 }
 

@@ -174,8 +174,8 @@ enum err serve_tell_open(struct serve_tell *t, const struct run *run, struct env
     TRY_ALLOC(path = arena_printf(perm, "%s/%s", run->o.serve_dir, RECORD_FILE));
     TRY(progress_open(&t->progress, config_choice_name(log_progress_choices, run->o.log_progress),
                       site_count(t), log));
-    if (!t->progress.live && run->o.log_progress == LOG_PROGRESS_AUTO)
-        t->progress.quiet = true; /* the log line of each commit holds the same */
+    if (run->o.log_progress == LOG_PROGRESS_AUTO)
+        progress_live_only(&t->progress); /* the log line of each commit holds the same */
     return jsonl_open(&t->record, path, perm);
 }
 
@@ -428,6 +428,16 @@ static void states_record(struct serve_tell *t, const struct aggregator_status *
         jsonl_end(&t->record);
         pthread_mutex_unlock(&t->mutex);
     }
+}
+
+void serve_tell_certificate(struct serve_tell *t, int64_t days_left)
+{
+    t->days_left = days_left;
+}
+
+void serve_tell_say(struct serve_tell *t, const char *text)
+{
+    progress_say(&t->progress, text);
 }
 
 bool serve_tell_health_due(struct serve_tell *t)

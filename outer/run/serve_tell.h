@@ -57,6 +57,8 @@ void serve_tell_replan(struct serve_tell *t, const struct aggregator_replanned *
 void serve_tell_adopt(struct serve_tell *t, unsigned site, const struct wire_report *m);
 /* The record of health when it is due; the certificate is looked at for it. */
 bool serve_tell_health_due(struct serve_tell *t);
+void serve_tell_certificate(struct serve_tell *t, int64_t days_left);
+void serve_tell_say(struct serve_tell *t, const char *text); /* after the rows, to a person */
 void serve_tell_health(struct serve_tell *t, const struct aggregator_status *now);
 void serve_tell_show(struct serve_tell *t, const struct aggregator_status *now);
 void serve_tell_status(struct serve_tell *t, const struct aggregator_status *now);

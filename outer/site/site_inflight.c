@@ -368,14 +368,6 @@ enum err site_reap(struct site *s, unsigned fragment, const float **theta,
 
 /* ---- open and close ---- */
 
-/* With threads: a round that is applied late flies longer, while others leave. */
-unsigned site_slot_count(const struct schedule *s, int64_t max_local_steps_offline)
-{
-    struct schedule late = *s;
-    late.overlap += s->overlap ? max_local_steps_offline : 0;
-    return schedule_slots(&late);
-}
-
 static enum err local_alloc(struct site_slot *l, size_t elements, struct arena *perm)
 {
     struct dev *d = l->site->replica->dev;

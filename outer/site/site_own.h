@@ -216,7 +216,6 @@ enum err site_final_keep(struct site *s, unsigned fragment) MUST; /* final/F, du
 bool site_step_back_due(const struct site *s, unsigned fragment);
 
 /* site_inflight.c */
-unsigned site_slot_count(const struct schedule *s, int64_t max_local_steps_offline);
 enum err site_slots_open(struct site *s, struct arena *perm) MUST;
 void site_slots_drain(struct site *s); /* until complete rounds are reported */
 void site_slots_end(struct site *s);   /* the threads; calls under way come back first */
@@ -258,6 +257,8 @@ void site_notice(struct site_slot *l, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* site_slot.c */
+/* Slots with threads; 0: rounds are blocking, and main alone has one. */
+unsigned site_slot_count(const struct schedule *s, int64_t max_local_steps_offline);
 enum err site_slot_make(struct site_slot *l, struct site *s, struct arena *perm) MUST; /* buffers */
 void site_slot_memory_free(struct site_slot *l); /* what they have grown by */
 /* Room for `size` bytes; the contents are lost. fresh: an empty arena for them. what: "a payload",

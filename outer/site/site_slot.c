@@ -4,6 +4,14 @@
 
 /* ---- sizes ---- */
 
+/* With threads: a round that is applied late flies longer, while others leave. */
+unsigned site_slot_count(const struct schedule *s, int64_t max_local_steps_offline)
+{
+    struct schedule late = *s;
+    late.overlap += s->overlap ? max_local_steps_offline : 0;
+    return schedule_slots(&late);
+}
+
 /* What a codec that the schedule uses makes of a fragment, at most: in the clear, and masked. */
 static void largest_payloads(const struct outer_state_options *o, size_t *clear, size_t *masked)
 {

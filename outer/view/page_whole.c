@@ -54,7 +54,7 @@ static void side_json(struct json_write *w, const char *key, const struct ledger
 
 static void ledger_json(struct json_write *w, const struct report_run *r)
 {
-    if (r->ledger.member.lives) {
+    if (r->ledger.member.lives.count) {
         json_object(w, "ledger");
         side_json(w, "up", &r->ledger.member.up);
         side_json(w, "down", &r->ledger.member.down);

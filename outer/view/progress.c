@@ -291,6 +291,11 @@ enum err progress_open(struct progress *p, const char *mode, unsigned count, con
     return ERR_OK;
 }
 
+void progress_live_only(struct progress *p)
+{
+    p->quiet = p->quiet || !p->live;
+}
+
 bool progress_shows(const struct progress *p)
 {
     return p->open && !p->quiet;

@@ -80,6 +80,7 @@ void progress_close(struct progress *p); /* draws the last state, gives the log 
 void progress_grow(struct progress *p, unsigned count); /* at least `count` rows from now on */
 void progress_update(struct progress *p, unsigned index, const struct progress_line *line);
 bool progress_shows(const struct progress *p); /* false: mode none, or closed */
+void progress_live_only(struct progress *p);   /* no lines but the rows of a terminal */
 /* A line above the rows; nothing where there are none: a log event says it there. */
 void progress_say(struct progress *p, const char *text);
 /* The row as it is shown. state_s: seconds since its state was said. Any thread. */

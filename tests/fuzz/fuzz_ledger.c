@@ -18,12 +18,12 @@ static void adds_up(const struct ledger_member *m)
         down += m->rows[i].down.payload;
         ASSERT(i == 0 || ledger_row_compare(&m->rows[i - 1], &m->rows[i]) < 0);
     }
-    for (size_t i = 0; i < m->older_count; i++) {
-        up += m->older[i].row.up.payload;
-        down += m->older[i].row.down.payload;
+    for (size_t i = 0; i < m->folded.sum_count; i++) {
+        up += m->folded.sums[i].row.up.payload;
+        down += m->folded.sums[i].row.down.payload;
     }
     ASSERT(up == m->up.layers.payload && down == m->down.layers.payload);
-    ASSERT(m->lives > 0 && m->unfinished <= m->lives);
+    ASSERT(m->lives.count > 0 && m->lives.unfinished <= m->lives.count);
     ASSERT(m->up.transfers >= m->up.unpredicted && m->down.transfers >= m->down.unpredicted);
 }
 
@@ -35,8 +35,8 @@ static void folds(const struct ledger_member *m, struct disk *d, struct arena *a
     ASSERT(ledger_read_on(d, &folded, "run", NULL, a) == ERR_OK);
     ASSERT(memcmp(&m->up, &folded.up, sizeof m->up) == 0);
     ASSERT(memcmp(&m->down, &folded.down, sizeof m->down) == 0);
-    ASSERT(m->lives == folded.lives && m->unfinished == folded.unfinished);
-    ASSERT(m->missing == folded.missing && m->connections == folded.connections);
+    ASSERT(m->lives.count == folded.lives.count && m->lives.unfinished == folded.lives.unfinished);
+    ASSERT(m->lives.missing == folded.lives.missing && m->connections == folded.connections);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)

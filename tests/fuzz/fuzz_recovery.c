@@ -313,7 +313,7 @@ static void site_stands(const struct replica *r, const struct damage *d)
     state_is(&r->state, &t.state[0]);
     if (!box->valid)
         return;
-    struct digest payload = digest_of(r->site->own.main->payload, box->made.payload_bytes);
+    struct digest payload = digest_of(r->site->own.main->payload.bytes, box->made.payload_bytes);
     ASSERT(digest_equal(&box->made.payload, &t.payload[1]) &&
            digest_equal(&payload, &t.payload[1]));
 }

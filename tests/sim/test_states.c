@@ -130,9 +130,9 @@ static void aggregator_start(struct model *m)
             e = (struct round_event){.kind = ROUND_RESTORED,
                                      .site = i,
                                      .round = m->round,
-                                     .payload = payload_of(&m->site[i], i, m->round),
-                                     .payload_bytes = 1,
-                                     .weight = 1};
+                                     .offer.payload = payload_of(&m->site[i], i, m->round),
+                                     .offer.payload_bytes = 1,
+                                     .offer.weight = 1};
             step(m, &e, &u);
         }
     core_keep(&m->core);
@@ -170,12 +170,12 @@ static struct round_event event(const struct model *m, unsigned i, enum round_ev
                                 .parent = manifest_of(s->set, s->state),
                                 .state = state_of(s->set, s->state),
                                 .has_state = true,
-                                .kept = true,
-                                .our_parent = manifest_of(m->set, s->state),
-                                .our_state = state_of(m->set, s->state),
-                                .payload_bytes = 1,
-                                .payload_max = 1,
-                                .weight = 1};
+                                .past.kept = true,
+                                .past.parent = manifest_of(m->set, s->state),
+                                .past.state = state_of(m->set, s->state),
+                                .offer.payload_bytes = 1,
+                                .offer.payload_max = 1,
+                                .offer.weight = 1};
 }
 
 static bool do_hello(struct model *m, unsigned i)
@@ -196,7 +196,7 @@ static bool offer(struct model *m, unsigned i, const struct round_event *from)
 {
     struct round_event e = *from;
     struct round_update u;
-    e.payload = payload_of(&m->site[i], i, (unsigned)e.round);
+    e.offer.payload = payload_of(&m->site[i], i, (unsigned)e.round);
     e.parent = manifest_of(m->site[i].set, (unsigned)e.round);
     step(m, &e, &u);
     if (u.outcome == ROUND_RESUME)
@@ -231,7 +231,7 @@ static bool do_stored(struct model *m, unsigned i)
     e.term = up.term;
     e.instance -= e.incarnation - up.incarnation;
     e.incarnation = up.incarnation;
-    e.payload = payload_of(&m->site[i], i, up.round);
+    e.offer.payload = payload_of(&m->site[i], i, up.round);
     e.parent = manifest_of(m->site[i].set, up.round);
     step(m, &e, &u);
     return true;

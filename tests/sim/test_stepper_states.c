@@ -160,7 +160,7 @@ static void step_core(struct model *m, struct round_event *e, struct round_updat
 {
     core_step(e, m->late, u);
     if (u->accept)
-        memcpy(&m->accepted[e->site], e->payload.bytes, sizeof m->accepted[0]);
+        memcpy(&m->accepted[e->site], e->offer.payload.bytes, sizeof m->accepted[0]);
     if (u->outcome == ROUND_RECEIPT && !m->accepted[e->site])
         violate("a receipt of what is not recorded");
     if (u->seal)
@@ -178,9 +178,9 @@ static void aggregator_start(struct model *m)
         struct round_event e = {.kind = ROUND_RESTORED,
                                 .site = i,
                                 .round = m->round,
-                                .payload = digest_made(3, m->accepted[i]),
-                                .payload_bytes = 1,
-                                .weight = 1};
+                                .offer.payload = digest_made(3, m->accepted[i]),
+                                .offer.payload_bytes = 1,
+                                .offer.weight = 1};
         if (m->accepted[i])
             step_core(m, &e, &u);
     }
@@ -216,12 +216,12 @@ static struct round_event event(const struct model *m, unsigned i, enum round_ev
                                 .parent = manifest_of(s->theta, s->state),
                                 .state = state_of(s->theta, s->state),
                                 .has_state = true,
-                                .kept = true,
-                                .our_parent = manifest_of(m->theta, s->state),
-                                .our_state = state_of(m->theta, s->state),
-                                .payload_bytes = 1,
-                                .payload_max = 1,
-                                .weight = 1};
+                                .past.kept = true,
+                                .past.parent = manifest_of(m->theta, s->state),
+                                .past.state = state_of(m->theta, s->state),
+                                .offer.payload_bytes = 1,
+                                .offer.payload_max = 1,
+                                .offer.weight = 1};
 }
 
 static void hello(struct model *m, unsigned i)
@@ -263,7 +263,7 @@ static bool send(struct model *m, unsigned i)
     struct round_update u;
     if (!s->slot || s->slot - 1 != s->state || !s->box[s->state] || m->sealed)
         return false;
-    e.payload = digest_made(3, s->box[s->state]);
+    e.offer.payload = digest_made(3, s->box[s->state]);
     step_core(m, &e, &u);
     if (u.outcome == ROUND_REBIND) {
         hello(m, i);

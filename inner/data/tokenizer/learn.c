@@ -33,25 +33,25 @@ static struct learn_pair *pair_slot(struct learn_pair *pairs, size_t mask, uint6
 
 static enum err pairs_grow(struct learn *l)
 {
-    size_t slots = l->pairs ? 2 * (l->pair_mask + 1) : 1 << 14;
+    size_t slots = l->pairs.list ? 2 * (l->pairs.mask + 1) : 1 << 14;
     struct learn_pair *pairs = calloc(slots, sizeof *pairs);
     if (!pairs)
         return err_set(ERR_MEMORY, "no memory for %zu pairs of tokens", slots);
-    for (size_t i = 0; l->pairs && i <= l->pair_mask; i++)
-        if (l->pairs[i].key)
-            *pair_slot(pairs, slots - 1, l->pairs[i].key) = l->pairs[i];
-    free(l->pairs);
-    l->pairs = pairs;
-    l->pair_mask = slots - 1;
+    for (size_t i = 0; l->pairs.list && i <= l->pairs.mask; i++)
+        if (l->pairs.list[i].key)
+            *pair_slot(pairs, slots - 1, l->pairs.list[i].key) = l->pairs.list[i];
+    free(l->pairs.list);
+    l->pairs.list = pairs;
+    l->pairs.mask = slots - 1;
     return ERR_OK;
 }
 
 static enum err pair_find(struct learn *l, uint64_t key, struct learn_pair **p)
 {
-    if (2 * (l->pair_count + 1) > l->pair_mask)
+    if (2 * (l->pairs.count + 1) > l->pairs.mask)
         TRY(pairs_grow(l));
-    *p = pair_slot(l->pairs, l->pair_mask, key);
-    l->pair_count += !(*p)->key;
+    *p = pair_slot(l->pairs.list, l->pairs.mask, key);
+    l->pairs.count += !(*p)->key;
     (*p)->key = key;
     return ERR_OK;
 }
@@ -82,30 +82,30 @@ static bool is_before(struct learn_candidate a, struct learn_candidate b)
 
 static enum err candidate_push(struct learn *l, struct learn_candidate c)
 {
-    if (l->heap_count == l->heap_room) {
-        void *heap = l->heap;
-        TRY(buffer_grow(&heap, &l->heap_room, l->heap_count + 1, sizeof *l->heap));
-        l->heap = heap;
+    if (l->heap.count == l->heap.room) {
+        void *heap = l->heap.list;
+        TRY(buffer_grow(&heap, &l->heap.room, l->heap.count + 1, sizeof *l->heap.list));
+        l->heap.list = heap;
     }
-    size_t at = l->heap_count++;
-    for (; at && is_before(c, l->heap[(at - 1) / 2]); at = (at - 1) / 2)
-        l->heap[at] = l->heap[(at - 1) / 2];
-    l->heap[at] = c;
+    size_t at = l->heap.count++;
+    for (; at && is_before(c, l->heap.list[(at - 1) / 2]); at = (at - 1) / 2)
+        l->heap.list[at] = l->heap.list[(at - 1) / 2];
+    l->heap.list[at] = c;
     return ERR_OK;
 }
 
 static struct learn_candidate candidate_pop(struct learn *l)
 {
-    struct learn_candidate top = l->heap[0], last = l->heap[--l->heap_count];
+    struct learn_candidate top = l->heap.list[0], last = l->heap.list[--l->heap.count];
     size_t at = 0, child;
-    for (; (child = 2 * at + 1) < l->heap_count; at = child) {
-        if (child + 1 < l->heap_count && is_before(l->heap[child + 1], l->heap[child]))
+    for (; (child = 2 * at + 1) < l->heap.count; at = child) {
+        if (child + 1 < l->heap.count && is_before(l->heap.list[child + 1], l->heap.list[child]))
             child++;
-        if (!is_before(l->heap[child], last))
+        if (!is_before(l->heap.list[child], last))
             break;
-        l->heap[at] = l->heap[child];
+        l->heap.list[at] = l->heap.list[child];
     }
-    l->heap[at] = last;
+    l->heap.list[at] = last;
     return top;
 }
 
@@ -123,9 +123,10 @@ static enum err pairs_count(struct learn *l)
             TRY(pair_word_add(p, (uint32_t)i));
         }
     }
-    for (size_t i = 0; i <= l->pair_mask && l->pairs; i++)
-        if (l->pairs[i].key)
-            TRY(candidate_push(l, (struct learn_candidate){l->pairs[i].times, l->pairs[i].key}));
+    for (size_t i = 0; i <= l->pairs.mask && l->pairs.list; i++)
+        if (l->pairs.list[i].key)
+            TRY(candidate_push(
+                l, (struct learn_candidate){l->pairs.list[i].times, l->pairs.list[i].key}));
     return ERR_OK;
 }
 
@@ -178,7 +179,7 @@ static enum err pair_merge(struct learn *l, uint64_t key, uint32_t round, struct
     TRY(pair_token(l, left, right, &made));
     TRY(buffer_ids_add(&l->merges, left));
     TRY(buffer_ids_add(&l->merges, right));
-    struct learn_pair *p = pair_slot(l->pairs, l->pair_mask, key);
+    struct learn_pair *p = pair_slot(l->pairs.list, l->pairs.mask, key);
     uint32_t *words = p->words, count = p->word_count;
     p->words = NULL; /* a word that has the pair again joins a new list */
     p->word_count = p->word_room = 0;
@@ -199,7 +200,7 @@ static enum err fresh_push(struct learn *l, const struct buffer *fresh)
     for (size_t at = 0; at < fresh->count; at += sizeof(uint64_t)) {
         uint64_t key;
         memcpy(&key, fresh->data + at, sizeof key);
-        int64_t times = pair_slot(l->pairs, l->pair_mask, key)->times;
+        int64_t times = pair_slot(l->pairs.list, l->pairs.mask, key)->times;
         if (times > 0)
             TRY(candidate_push(l, (struct learn_candidate){times, key}));
     }
@@ -208,9 +209,9 @@ static enum err fresh_push(struct learn *l, const struct buffer *fresh)
 
 static enum err pairs_learn(struct learn *l, struct buffer *fresh)
 {
-    for (uint32_t round = 0; l->token_count < l->o->size && l->heap_count;) {
+    for (uint32_t round = 0; l->token_count < l->o->size && l->heap.count;) {
         struct learn_candidate c = candidate_pop(l);
-        int64_t times = pair_slot(l->pairs, l->pair_mask, c.key)->times;
+        int64_t times = pair_slot(l->pairs.list, l->pairs.mask, c.key)->times;
         if (times != c.times) { /* out of date: merges since then took some away */
             if (times > 0)
                 TRY(candidate_push(l, (struct learn_candidate){times, c.key}));
@@ -225,10 +226,10 @@ static enum err pairs_learn(struct learn *l, struct buffer *fresh)
 
 static void learn_close(struct learn *l)
 {
-    for (size_t i = 0; l->pairs && i <= l->pair_mask; i++)
-        free(l->pairs[i].words);
-    free(l->pairs);
-    free(l->heap);
+    for (size_t i = 0; l->pairs.list && i <= l->pairs.mask; i++)
+        free(l->pairs.list[i].words);
+    free(l->pairs.list);
+    free(l->heap.list);
     free(l->symbols);
     free(l->words);
     free(l->tokens);

@@ -25,6 +25,14 @@ struct learn_candidate { /* heap entry */
     int64_t times;
     uint64_t key;
 };
+struct learn_pairs { /* learn.c writes it */
+    struct learn_pair *list;
+    size_t count, mask;
+};
+struct learn_heap { /* learn.c writes it */
+    struct learn_candidate *list;
+    size_t count, room;
+};
 struct learn {
     const struct learn_options *o;
     struct trie names;
@@ -34,10 +42,8 @@ struct learn {
     struct learn_word *words;
     size_t word_count;
     int32_t *symbols;
-    struct learn_pair *pairs;
-    size_t pair_count, pair_mask;
-    struct learn_candidate *heap;
-    size_t heap_count, heap_room;
+    struct learn_pairs pairs;
+    struct learn_heap heap;
     struct buffer_ids merges; /* left, right, left, right, .. */
 };
 

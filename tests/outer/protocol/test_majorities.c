@@ -48,10 +48,10 @@ static struct round_update step(enum round_event_kind kind, unsigned site, uint6
                             .round = core.f[0].round,
                             .parent = core.f[0].parent,
                             .state = core.f[0].state,
-                            .payload = digest_of(&site, sizeof site),
-                            .payload_bytes = 8,
-                            .payload_max = 8,
-                            .weight = 1,
+                            .offer.payload = digest_of(&site, sizeof site),
+                            .offer.payload_bytes = 8,
+                            .offer.payload_max = 8,
+                            .offer.weight = 1,
                             .now_ms = now_ms};
     round_step(&core, &e, &u);
     return u;

@@ -139,7 +139,7 @@ static struct round_event story_event(uint64_t now_ms, enum round_event_kind kin
                             .now_ms = now_ms,
                             .site = (unsigned)number(&w, "site", 0),
                             .fragment = (unsigned)number(&w, "fragment", 0),
-                            .weight = 1.0f};
+                            .offer.weight = 1.0f};
     const struct round_fragment *f = &core.f[e.fragment];
     char payload[16], next[32];
     snprintf(payload, sizeof payload, "p%u", e.site);
@@ -152,18 +152,18 @@ static struct round_event story_event(uint64_t now_ms, enum round_event_kind kin
     struct digest after = digest_of(next, strlen(next));
     e.parent = named(&w, "manifest", kind == ROUND_COMMITTED ? after : f->parent);
     e.state = named(&w, "state", kind == ROUND_COMMITTED && !e.aborted ? after : f->state);
-    e.payload = named(&w, "payload", digest_of(payload, strlen(payload)));
-    e.payload_bytes = number(&w, "bytes", 100);
-    e.payload_max = 100;
+    e.offer.payload = named(&w, "payload", digest_of(payload, strlen(payload)));
+    e.offer.payload_bytes = number(&w, "bytes", 100);
+    e.offer.payload_max = 100;
     e.has_state = number(&w, "has_state", 1);
-    e.grid_differs = number(&w, "grid_differs", 0);
-    e.proves_term = number(&w, "proves_term", 0);
-    e.proves_round = number(&w, "proves_round", 0);
-    e.proves_later = number(&w, "proves_later", 0);
-    e.proves_older = number(&w, "proves_older", 0);
-    e.kept = number(&w, "kept", 0);
-    e.our_parent = named(&w, "our_manifest", e.our_parent);
-    e.our_state = named(&w, "our_state", e.our_state);
+    e.offer.grid_differs = number(&w, "grid_differs", 0);
+    e.proves.term = number(&w, "proves_term", 0);
+    e.proves.round = number(&w, "proves_round", 0);
+    e.proves.later = number(&w, "proves_later", 0);
+    e.proves.older = number(&w, "proves_older", 0);
+    e.past.kept = number(&w, "kept", 0);
+    e.past.parent = named(&w, "our_manifest", e.past.parent);
+    e.past.state = named(&w, "our_state", e.past.state);
     none_left(&w);
     return e;
 }
@@ -311,15 +311,15 @@ static struct round_event any_event(struct random *r, uint64_t now_ms)
                             .incarnation = 1,
                             .instance = 1,
                             .term = core.term,
-                            .payload_bytes = 100,
-                            .payload_max = 100,
+                            .offer.payload_bytes = 100,
+                            .offer.payload_max = 100,
                             .has_state = true};
     const struct round_fragment *f = &core.f[e.fragment];
     uint64_t back = below(r, 3);
     e.round = f->round >= back ? f->round - back : 0;
     e.parent = f->parent;
     e.state = f->state;
-    e.payload = payload_of(e.site, e.fragment, e.round);
+    e.offer.payload = payload_of(e.site, e.fragment, e.round);
     return e;
 }
 
@@ -405,13 +405,13 @@ static void the_set_is_independent_of_order(void **state)
             struct round_event e = {.kind = ROUND_BIND,
                                     .site = order[i % N],
                                     .term = 1,
-                                    .payload_bytes = 8,
+                                    .offer.payload_bytes = 8,
                                     .now_ms = i,
-                                    .weight = 1.0f / (float)(1 + order[i % N])};
+                                    .offer.weight = 1.0f / (float)(1 + order[i % N])};
             struct round_update ignored;
             round_step(&core, &e, &ignored);
             e.kind = ROUND_STORED;
-            e.payload = payload_of(e.site, 0, 0);
+            e.offer.payload = payload_of(e.site, 0, 0);
             round_step(&core, &e, &ignored);
             if (ignored.seal)
                 u = ignored;
@@ -432,7 +432,8 @@ static void a_thousand_sites(void **state)
     (void)state;
     enum { N = ROUND_SITES_MAX };
     struct round_update u = {0};
-    struct round_event e = {.term = 1, .weight = 1, .payload_bytes = 8, .payload_max = 8};
+    struct round_event e = {
+        .term = 1, .offer.weight = 1, .offer.payload_bytes = 8, .offer.payload_max = 8};
     char line[1024];
     core_init(N, 2, true, 0, 1);
     for (unsigned i = 0; i < N; i++) {
@@ -441,7 +442,7 @@ static void a_thousand_sites(void **state)
         e.kind = ROUND_BIND;
         round_step(&core, &e, &u);
         e.kind = ROUND_STORED;
-        e.payload = payload_of(e.site, 0, 0);
+        e.offer.payload = payload_of(e.site, 0, 0);
         round_step(&core, &e, &u);
         assert_true(u.accept);
         assert_int_equal(core.f[0].count, i + 1);
@@ -494,10 +495,10 @@ static struct round_update give(unsigned site, unsigned fragment)
                             .term = core.term,
                             .round = f->round,
                             .parent = f->parent,
-                            .payload = payload_of(site, fragment, f->round),
-                            .payload_bytes = 8,
-                            .payload_max = 8,
-                            .weight = 1};
+                            .offer.payload = payload_of(site, fragment, f->round),
+                            .offer.payload_bytes = 8,
+                            .offer.payload_max = 8,
+                            .offer.weight = 1};
     round_step(&core, &e, &u);
     if (u.outcome != ROUND_RESUME)
         return u;

@@ -134,8 +134,8 @@ static void what_is_booked_comes_back(void **state)
     struct ledger_member m = read_of("a");
     assert_string_equal(m.name, "a");
     assert_string_equal(m.run, "test");
-    assert_int_equal(m.lives, 1);
-    assert_int_equal(m.unfinished, 0);
+    assert_int_equal(m.lives.count, 1);
+    assert_int_equal(m.lives.unfinished, 0);
     assert_int_equal(m.count, 3);
     assert_int_equal(m.rows[0].what, LEDGER_POLL);
     assert_string_equal(m.rows[0].site, "a");
@@ -170,9 +170,9 @@ static void kills_are_booked(void **state)
                         0); /* accepted before the kill, and nothing of it booked */
     ledger_book_close(&book);
     struct ledger_member m = read_of("b");
-    assert_int_equal(m.lives, 2);
-    assert_int_equal(m.unfinished, 1);
-    assert_false(m.running);
+    assert_int_equal(m.lives.count, 2);
+    assert_int_equal(m.lives.unfinished, 1);
+    assert_false(m.lives.running);
     assert_int_equal(m.up.counted, 1000 + 1300 + 300);
     assert_int_equal(m.up.resent, 300);
     assert_int_equal(m.up.lost, 700);
@@ -267,7 +267,7 @@ static void a_kill_explains_a_row_that_one_end_lacks(void **state)
             ledger_book_predict(&book, "a", 0, 5, 64, 0);
         killed();
         struct ledger_member m = read_of(directory);
-        assert_int_equal(m.unfinished, 1);
+        assert_int_equal(m.lives.unfinished, 1);
         row.round = 5;
         assert_true(ledger_ends_agree(&m, &row));
         row.round = 4;
@@ -281,7 +281,7 @@ static void a_kill_explains_a_row_that_one_end_lacks(void **state)
             ledger_book_predict(&book, "a", 0, 5, 64, 0);
         ledger_book_close(&book);
         m = read_of(directory);
-        assert_int_equal(m.unfinished, 0);
+        assert_int_equal(m.lives.unfinished, 0);
         row.round = 5;
         assert_false(ledger_ends_agree(&m, &row));
         row.done = false;
@@ -345,7 +345,7 @@ static void rows_are_numbered(void **state)
     contribute("", 4, 1000, 1000, true);
     ledger_book_close(&book);
     m = read_of("numbered");
-    assert_true(m.missing == 0 && m.up.total == 5000 && m.up.wrong == 0);
+    assert_true(m.lives.missing == 0 && m.up.total == 5000 && m.up.wrong == 0);
     for (int line = 1; line <= 10; line++) {
         edit("twice", line, 0);
         assert_int_equal(ledger_read(&m, scratch("twice"), NULL, &arena), ERR_CORRUPT);
@@ -353,7 +353,8 @@ static void rows_are_numbered(void **state)
     }
     edit("gap", 0, 4);
     m = read_of("gap");
-    assert_true(m.missing == 1 && m.unfinished == 0 && m.up.wrong == 0 && m.up.lost == 400);
+    assert_true(m.lives.missing == 1 && m.lives.unfinished == 0 && m.up.wrong == 0 &&
+                m.up.lost == 400);
 }
 
 /* ---- bad input ---- */
@@ -476,7 +477,7 @@ static void a_torn_end_is_passed_over(void **state)
     fclose(f);
     assert_int_equal(ledger_read(&m, scratch("torn"), NULL, &arena), ERR_OK);
     assert_int_equal(m.count, 1);
-    assert_true(m.running && m.unfinished == 1);
+    assert_true(m.lives.running && m.lives.unfinished == 1);
     begin("torn-again"); /* of another run than the first one given */
     ledger_book_close(&book);
     snprintf(m.run, sizeof m.run, "other");

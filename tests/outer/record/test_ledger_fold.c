@@ -350,8 +350,9 @@ static struct totals totals_of(const struct ledger_member *m, enum way way)
 static void same(const char *name, const struct ledger_member *a, const struct ledger_member *b,
                  bool hours)
 {
-    if (a->lives != b->lives || a->unfinished != b->unfinished || a->running != b->running ||
-        a->missing != b->missing || a->begun != b->begun || a->begun_last != b->begun_last ||
+    if (a->lives.count != b->lives.count || a->lives.unfinished != b->lives.unfinished ||
+        a->lives.running != b->lives.running || a->lives.missing != b->lives.missing ||
+        a->lives.begun != b->lives.begun || a->lives.begun_last != b->lives.begun_last ||
         strcmp(a->run, b->run) != 0 || strcmp(a->name, b->name) != 0 ||
         a->connections != b->connections)
         fail_msg("%s: other processes after the fold", name);
@@ -377,7 +378,7 @@ static void same_rounds(const struct ledger_member *whole, const struct ledger_m
     for (size_t i = 0; i < whole->count; i++) {
         struct ledger_row a = whole->rows[i];
         if (a.round == LEDGER_NO_ROUND ||
-            a.round < ledger_rows_kept(folded->kept, folded->kept_count, a.fragment))
+            a.round < ledger_rows_kept(folded->folded.kept, folded->folded.kept_count, a.fragment))
             continue;
         const struct ledger_row *found = ledger_row_of(folded, &a);
         assert_non_null(found);
@@ -459,9 +460,9 @@ static void story_is_kept(const struct story *s)
     same(s->name, &whole, &once, hours);
     same_rounds(&whole, &once);
     same_rounds(&whole, &grown);
-    for (size_t i = 0; i < once.kept_count; i++)
-        assert_int_equal(once.kept[i].round, s->rounds - s->keep);
-    assert_int_equal(once.kept_count, s->rounds >= s->keep + 1 ? s->fragments : 0);
+    for (size_t i = 0; i < once.folded.kept_count; i++)
+        assert_int_equal(once.folded.kept[i].round, s->rounds - s->keep);
+    assert_int_equal(once.folded.kept_count, s->rounds >= s->keep + 1 ? s->fragments : 0);
     const uint8_t *bytes = bytes_of("run/once", &first);
     fold("run/once", s->keep);
     const uint8_t *twice = bytes_of("run/once", &again);
@@ -494,11 +495,11 @@ static void a_difference_keeps_its_round(void **state)
     fold("run/differ", s.keep);
     struct ledger_member m = read_of("run/differ");
     uint64_t differ = UINT64_MAX, cut = UINT64_MAX;
-    for (size_t i = 0; i < m.older_count; i++) {
-        if (m.older[i].of.differ && m.older[i].differ_round < differ)
-            differ = m.older[i].differ_round;
-        if (m.older[i].of.cut && m.older[i].cut_round < cut)
-            cut = m.older[i].cut_round;
+    for (size_t i = 0; i < m.folded.sum_count; i++) {
+        if (m.folded.sums[i].of.differ && m.folded.sums[i].differ_round < differ)
+            differ = m.folded.sums[i].differ_round;
+        if (m.folded.sums[i].of.cut && m.folded.sums[i].cut_round < cut)
+            cut = m.folded.sums[i].cut_round;
     }
     assert_int_equal(differ, 5);
     assert_int_equal(cut, 9);
@@ -532,7 +533,7 @@ static void a_late_end_is_no_difference(void **state)
         assert_int_equal(m.up.wrong, 0);
         assert_int_equal(m.up.transfers, before.up.transfers + 1);
         assert_int_equal(m.up.layers.payload, before.up.layers.payload + up - up / 3);
-        m.unfinished = 0; /* no process is an excuse */
+        m.lives.unfinished = 0; /* no process is an excuse */
         assert_true(ledger_ends_agree(&m, &site));
         site.round = 16; /* the first that is not folded */
         assert_false(ledger_ends_agree(&m, &site));
@@ -556,7 +557,7 @@ static void a_named_round_folds_nothing(void **state)
     fold("run/named", s.keep);
     struct ledger_member m = read_of("run/named");
     same("named", &before, &m, true);
-    assert_int_equal(m.kept[0].round, s.rounds - s.keep);
+    assert_int_equal(m.folded.kept[0].round, s.rounds - s.keep);
 }
 
 /* ---- damage ---- */
@@ -616,7 +617,7 @@ static void a_torn_end_is_folded_away(void **state)
     fold("run/torn", s.keep);
     struct ledger_member m = read_of("run/torn");
     same("torn", &before, &m, true);
-    assert_true(m.running && m.missing == 0);
+    assert_true(m.lives.running && m.lives.missing == 0);
 }
 
 /* ---- crashes and full disks ---- */
@@ -732,8 +733,8 @@ static size_t book_check(const char *directory, unsigned rounds_all, unsigned li
     uint64_t total = 0;
     for (unsigned round = 0; round < rounds_all; round++)
         total += 1000 + round;
-    assert_int_equal(m.lives, lives);
-    assert_int_equal(m.missing, 0);
+    assert_int_equal(m.lives.count, lives);
+    assert_int_equal(m.lives.missing, 0);
     assert_int_equal(m.up.transfers, rounds_all);
     assert_int_equal(m.up.total, total);
     assert_int_equal(m.up.predicted, total);
@@ -753,8 +754,9 @@ static void the_writer_folds(void **state)
     ledger_book_close(&book);
     assert_true(book_check("book", ROUNDS, 1) < 3 * FOLD); /* 900 KB of rows were written */
     struct ledger_member m = book_read("book", &size);
-    assert_true(m.older_count > 0 && m.kept_count == 1);
-    assert_true(m.kept[0].round > ROUNDS / 2 && m.kept[0].round <= ROUNDS - LEDGER_ROUNDS_WHOLE);
+    assert_true(m.folded.sum_count > 0 && m.folded.kept_count == 1);
+    assert_true(m.folded.kept[0].round > ROUNDS / 2 &&
+                m.folded.kept[0].round <= ROUNDS - LEDGER_ROUNDS_WHOLE);
     book_begin("book", FOLD);
     book_plays(ROUNDS, ROUNDS + 10);
     ledger_book_close(&book);
@@ -762,8 +764,8 @@ static void the_writer_folds(void **state)
     ledger_book_close(&book);
     book_check("book", ROUNDS + 10, 3);
     m = book_read("book", &size);
-    assert_int_equal(m.kept[0].round, ROUNDS + 10 - LEDGER_ROUNDS_WHOLE);
-    assert_int_equal(m.unfinished, 0);
+    assert_int_equal(m.folded.kept[0].round, ROUNDS + 10 - LEDGER_ROUNDS_WHOLE);
+    assert_int_equal(m.lives.unfinished, 0);
 }
 
 /* A file that cannot be folded grows on: no start is refused, no row is lost. */
@@ -826,12 +828,12 @@ static void the_size_is_bounded(void **state)
     assert_int_equal(rows, SITES * 4 * LEDGER_ROUNDS_WHOLE);
     print_message("64 sites, 10,000 rounds, 500 hours: %.1f MB in %zu rows and %zu sums; unfolded "
                   "%.0f MB\n",
-                  1e-6 * (double)size, m.count, m.older_count,
+                  1e-6 * (double)size, m.count, m.folded.sum_count,
                   1e-6 * (double)written / LEDGER_ROUNDS_WHOLE * 10000);
-    assert_true(m.older_count <= SITES * KINDS * periods);
+    assert_true(m.folded.sum_count <= SITES * KINDS * periods);
     assert_true(size <=
                 SITES * (KINDS * periods * SUM_BYTES + LEDGER_ROUNDS_WHOLE * ROUND_BYTES) + before);
-    assert_int_equal(m.missing, 0);
+    assert_int_equal(m.lives.missing, 0);
 }
 
 static int open_all(void **state)
