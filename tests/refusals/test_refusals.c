@@ -132,7 +132,7 @@ static void page_make(struct page *p)
         "| site E | what the site makes of it |\n"
         "| waits R | a site logs the refusal R "
         "([privacy](privacy-methods.md#3-secure-aggregation)), signs "
-        "and reveals nothing, and asks again; with the truth it goes on |\n"
+        "and reveals nothing, and asks again; with the truth it continues |\n"
         "| limited | the others are served meanwhile |\n",
         (unsigned)ROWS, count(DONE), count(BY_OTHER), count(CANNOT), count(NOT_BUILT));
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
