@@ -57,7 +57,7 @@ static void put_roff(const char *text)
 }
 
 /* "cert issue" -> "cert-issue", the name of its page after "atoll-". */
-static void put_name(const char *command)
+static void put_page_name(const char *command)
 {
     fputs("atoll", stdout);
     if (*command)
@@ -101,7 +101,7 @@ static void put_head(const char *command, const char *summary)
     const char *first = sentence(summary, &length);
     put_title(command);
     args_man_section("NAME");
-    put_name(command);
+    put_page_name(command);
     printf(" \\- ");
     for (size_t i = 0; i < length; i++)
         put_roff((char[]){first[i], 0});

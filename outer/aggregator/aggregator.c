@@ -101,7 +101,7 @@ struct link_service aggregator_service(struct aggregator *a)
 }
 
 /* Empty: what a directory says of them is read in aggregator_recover. */
-static enum err parts_open(struct aggregator *a, struct arena *perm)
+static enum err aggregator_open_parts(struct aggregator *a, struct arena *perm)
 {
     struct aggregator_parts *p = &a->part;
     TRY(aggregator_commit_open(&p->commit, perm));
@@ -131,7 +131,7 @@ enum err aggregator_open(struct aggregator **out, struct env *w, struct outer_st
     TRY(aggregator_core_open(a, perm));
     a->sums = o->masks.on ? &aggregator_sums_masked : &aggregator_sums_clear;
     a->signs = o->signer ? &aggregator_signs_identity : &aggregator_signs_nothing;
-    TRY(parts_open(a, perm));
+    TRY(aggregator_open_parts(a, perm));
     aggregator_members_begin(a);
     for (unsigned i = 0; i < o->sites.count; i++) {
         a->site[i].status.loss = a->site[i].status.tokens_per_second = NAN;

@@ -82,7 +82,8 @@ static bool snapshot_changes(struct aggregator *a, const struct wire_fetch *m)
            !source_find(a, m->what, m->fragment, m->round);
 }
 
-static enum err source_open(struct aggregator *a, const struct wire_fetch *m, struct source **out)
+static enum err fetch_source_open(struct aggregator *a, const struct wire_fetch *m,
+                                  struct source **out)
 {
     struct source *s = source_find(a, m->what, m->fragment, m->round);
     if (!s) {
@@ -120,7 +121,7 @@ void aggregator_fetch(void *self, const char *peer, const struct wire_fetch *m,
                      ? m->round < answer->round
                      : m->round == answer->round || source_find(a, m->what, m->fragment, m->round);
     bool changing = there && snapshot_changes(a, m);
-    enum err err = changing ? ERR_BUSY : there ? source_open(a, m, &s) : ERR_INPUT;
+    enum err err = changing ? ERR_BUSY : there ? fetch_source_open(a, m, &s) : ERR_INPUT;
     if (err == ERR_BUSY) {
         answer->outcome = ROUND_FULL;
         answer->retry_ms = COMMITTING_RETRY_MS;

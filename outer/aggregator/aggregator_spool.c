@@ -291,8 +291,9 @@ static bool header_good(const struct aggregator *a, const struct wire_contributi
     return false;
 }
 
-static struct round_event event_of(const struct aggregator *a, enum round_event_kind kind,
-                                   unsigned site, const struct wire_contribution *m, float norm)
+static struct round_event contribution_event(const struct aggregator *a, enum round_event_kind kind,
+                                             unsigned site, const struct wire_contribution *m,
+                                             float norm)
 {
     struct digest grid = outer_state_grid(a->replica, m->fragment);
     struct round_event e = aggregator_event(kind, site, &m->head);
@@ -321,10 +322,10 @@ static enum round_outcome step_event(struct aggregator *a, struct round_event e,
     return u.outcome;
 }
 
-static enum round_outcome step_offer(struct aggregator *a, unsigned site,
+static enum round_outcome offer_step(struct aggregator *a, unsigned site,
                                      const struct wire_contribution *m, struct wire_answer *answer)
 {
-    return step_event(a, event_of(a, ROUND_OFFER, site, m, 0), answer);
+    return step_event(a, contribution_event(a, ROUND_OFFER, site, m, 0), answer);
 }
 
 /* One part file per site, fragment and round: parts of other bytes are removed. Only a site that
@@ -456,7 +457,7 @@ void aggregator_offer(void *self, const char *peer, const struct wire_contributi
     if (site >= 0 && header_good(a, m, answer)) {
         clear = a->core.f[m->fragment].entries[site].offered ||
                 m->round == a->fragment[m->fragment].found_round;
-        if (step_offer(a, (unsigned)site, m, answer) == ROUND_RECEIPT)
+        if (offer_step(a, (unsigned)site, m, answer) == ROUND_RECEIPT)
             return;
     }
     if (answer->outcome != ROUND_RESUME) {
@@ -630,7 +631,7 @@ static void contribution_journal(struct aggregator *a, struct upload *up,
         return;
     }
     struct round_event stored =
-        event_of(a, ROUND_STORED, up->site, &up->in.header, upload_norm(a, up));
+        contribution_event(a, ROUND_STORED, up->site, &up->in.header, upload_norm(a, up));
     enum round_outcome o = step_event(a, stored, answer);
     ASSERT(o == ROUND_RECEIPT); /* asked just before, and nothing came between */
     if (!fragment)
@@ -645,7 +646,7 @@ static void contribution_journal(struct aggregator *a, struct upload *up,
 
 /* Wrong bytes are removed before anything is promised; RESUME at 0 makes the site send them again.
  */
-static void contribution_refuse(struct aggregator *a, struct upload *up, struct wire_answer *answer)
+static void upload_refuse(struct aggregator *a, struct upload *up, struct wire_answer *answer)
 {
     const char *path = up->in.handle < 0 ? up->in.final : up->in.part;
     upload_close(a, up);
@@ -679,7 +680,7 @@ static void contribution_finish(struct aggregator *a, struct upload *up, struct 
     }
     if (upload_revoked(a, up, answer)) /* nothing is journalled; the file goes with its round */
         return;
-    if (step_offer(a, up->site, &up->in.header, answer) != ROUND_RESUME)
+    if (offer_step(a, up->site, &up->in.header, answer) != ROUND_RESUME)
         return; /* overtaken: committed meanwhile, or a newer process of the site was bound
                  */
     if (a->core.f[up->in.header.fragment].sealed) { /* by this very question: its deadline passed */
@@ -691,7 +692,7 @@ static void contribution_finish(struct aggregator *a, struct upload *up, struct 
         wrong = up->in.verdict == ERR_PROTO;
     }
     if (wrong)
-        contribution_refuse(a, up, answer);
+        upload_refuse(a, up, answer);
     else if (up->in.verdict != ERR_OK)
         aggregator_say_failed(a, up->in.verdict, answer);
     else
@@ -721,7 +722,7 @@ void aggregator_finish(void *self, void *upload, bool complete, struct wire_answ
     else if (!complete || !intake_whole(&up->in))
         aggregator_say(answer, ROUND_RESUME, "not all bytes came");
     else if (!upload_revoked(a, up, answer) &&
-             step_offer(a, up->site, &up->in.header, answer) == ROUND_RESUME) {
+             offer_step(a, up->site, &up->in.header, answer) == ROUND_RESUME) {
         up->codec = codec_get(outer_state_codec(a->replica, up->in.header.fragment));
         up->grid = grid_copy(a, up->in.header.fragment);
         up->masked_bytes = a->sums->masked_bytes(a, up->in.header.fragment);

@@ -258,7 +258,7 @@ static void announcement_look(const struct supply *s, struct supply_site *site,
 }
 
 /* A site that says other states than before has trained on: what it sends now counts. */
-static struct supply_site *site_take(struct supply *s, const struct wire_hello *m)
+static struct supply_site *supplier_take(struct supply *s, const struct wire_hello *m)
 {
     struct supply_site *site = site_find(s, m->head.site);
     if (!site && s->site_count == ROUND_SITES_MAX)
@@ -302,7 +302,7 @@ static void supply_hello(void *self, const char *peer, const struct wire_hello *
         supply_say(&answer->outcome, answer->text, ROUND_INVALID, "other number of fragments");
         held = false;
     }
-    struct supply_site *site = held ? site_take(s, m) : NULL;
+    struct supply_site *site = held ? supplier_take(s, m) : NULL;
     if (held && (!site || site->complete || !site->has_state))
         supply_say(&answer->outcome, answer->text, ROUND_FULL,
                    "the aggregator is rebuilt from the sites, and waits for others");
@@ -364,8 +364,8 @@ static bool part_fits(const struct supply *s, const struct supply_site *site,
 }
 
 /* The part that is offered; a new one is added to the list. NULL: no memory. */
-static struct supply_part *part_find(struct supply *s, unsigned site,
-                                     const struct wire_contribution *m)
+static struct supply_part *supplied_part_find(struct supply *s, unsigned site,
+                                              const struct wire_contribution *m)
 {
     struct supply_part *p = s->parts;
     while (p && (p->site != site || p->supply != m->supply || p->fragment != m->fragment ||
@@ -441,7 +441,7 @@ static void supply_offer(void *self, const char *peer, const struct wire_contrib
         return;
     }
     unsigned index = (unsigned)(site - s->site);
-    struct supply_part *p = part_find(s, index, m);
+    struct supply_part *p = supplied_part_find(s, index, m);
     if (p && !digest_zero(&p->here) && digest_equal(&p->here, &m->payload)) {
         part_here(site, m->supply);
         answer->outcome = ROUND_RECEIPT;
@@ -544,7 +544,8 @@ static bool roster_signed(const struct supply *s, const struct supply_site *site
 
 /* Which sites there are follows from the newest roster. What else the manifest is worth is checked
  * when the directory is made. */
-static void manifest_look(struct supply *s, const struct supply_site *site, const char *path)
+static void supplied_manifest_look(struct supply *s, const struct supply_site *site,
+                                   const char *path)
 {
     struct file_map map;
     struct manifest *m = calloc(1, sizeof *m);
@@ -573,7 +574,7 @@ static void supply_verified(void *self, void *upload, struct wire_answer *answer
     if (verdict == ERR_OK) {
         answer->outcome = ROUND_RECEIPT;
         if (p->supply == WIRE_SUPPLY_MANIFEST)
-            manifest_look(s, site, p->in->final);
+            supplied_manifest_look(s, site, p->in->final);
         p->here = p->in->header.payload;
         part_here(site, p->supply);
     } else if (verdict == ERR_CORRUPT) {

@@ -39,8 +39,8 @@ enum err codec_out_put(struct codec_work *w, struct codec_out *o, const void *de
 }
 
 /* The next piece: codes and which blocks are present -> host, blocks -> w->values, device. */
-static enum err piece_encode(struct codec_work *w, uint8_t *codes, float *residual, const float *z,
-                             const struct dev_encode *a)
+static enum err dense_piece_encode(struct codec_work *w, uint8_t *codes, float *residual,
+                                   const float *z, const struct dev_encode *a)
 {
     const struct dev_ops *ops = w->d->ops;
     size_t blocks = codec_blocks(a->count);
@@ -72,7 +72,7 @@ enum err codec_dense_encode(const struct codec *c, const struct codec_call *call
             .stream = w->random_stream,
             .first = first,
             .grid = c->summable ? codec_there(w, w->grid, grid + first, codec_blocks(n)) : NULL};
-        TRY(piece_encode(w, payload + first, residual + at, z + at, &a));
+        TRY(dense_piece_encode(w, payload + first, residual + at, z + at, &a));
         TRY(codec_out_put(w, &out, w->values, w->stream, codec_blocks(n)));
     }
     *size_bytes = (size_t)(out.end - payload);
@@ -215,7 +215,8 @@ static uint32_t block_whole_squares(enum dev_form form, const uint8_t *block)
 
 /* In f32, eight sums at a time: infinite from values of 2^64 on, and values below 2^-63 count as 0.
  */
-static double block_squares(enum dev_form form, const uint8_t *block, uint8_t own, uint8_t grid)
+static double dense_block_squares(enum dev_form form, const uint8_t *block, uint8_t own,
+                                  uint8_t grid)
 {
     enum { SUMS = 8 };
     float values[DEV_BLOCK], sums[SUMS] = {0};
@@ -252,7 +253,7 @@ static double dense_squares(enum dev_form form, const uint8_t *payload, const ui
     for (size_t b = 0; b < blocks; b++) {
         double sent = 0, claimed = codec_code_squares(payload[b]);
         if (codec_is_present(present, b)) {
-            sent = block_squares(form, block, payload[b], grid[b]);
+            sent = dense_block_squares(form, block, payload[b], grid[b]);
             block += form_bytes(form);
         }
         sum += sent > claimed ? sent : claimed;

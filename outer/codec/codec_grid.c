@@ -6,7 +6,7 @@
 #include <string.h>
 #include "outer/codec/codec_work.h"
 
-static size_t block_bytes(unsigned bits)
+static size_t grid_block_bytes(unsigned bits)
 {
     return DEV_BLOCK / 8 * bits;
 }
@@ -19,7 +19,7 @@ size_t codec_grid_code_bytes(unsigned n)
 size_t codec_grid_max(const struct codec *c, size_t count, unsigned sites)
 {
     size_t blocks = codec_blocks(count);
-    return blocks * (codec_grid_code_bytes(sites) + block_bytes(codec_grid_bits(c, sites))) +
+    return blocks * (codec_grid_code_bytes(sites) + grid_block_bytes(codec_grid_bits(c, sites))) +
            codec_present_bytes(blocks);
 }
 
@@ -79,8 +79,8 @@ enum err codec_grid_aggregate(const struct codec *c, const struct codec_call *ca
     size_t count = call->count, blocks = codec_blocks(count);
     unsigned bits = codec_grid_bits(c, n);
     struct codec_in in[CODEC_SITES_MAX];
-    struct codec_out out =
-        codec_out_open(aggregate + codec_grid_code_bytes(n) * blocks, block_bytes(bits), blocks);
+    struct codec_out out = codec_out_open(aggregate + codec_grid_code_bytes(n) * blocks,
+                                          grid_block_bytes(bits), blocks);
     codec_grid_sum_codes(aggregate, payloads, n, blocks);
     for (unsigned i = 0; i < n; i++)
         in[i] = codec_dense_in(c, payloads[i].data, count);
@@ -120,7 +120,8 @@ enum err codec_grid_mean(const struct codec *c, const struct codec_call *call, f
     size_t sums = codec_grid_code_bytes(a->n) * blocks;
     bool over;
     TRY(codec_check_mean(a->n, a->weight_sum));
-    size_t block = block_bytes(codec_grid_bits(c, a->n)), head = sums + codec_present_bytes(blocks);
+    size_t block = grid_block_bytes(codec_grid_bits(c, a->n)),
+           head = sums + codec_present_bytes(blocks);
     if (a->size_bytes < head)
         return codec_check_size(a->size_bytes, head);
     TRY(codec_in_bytes(a->data + sums, block, blocks, &rest));

@@ -21,14 +21,14 @@
 
 enum { CHUNK = DEV_CHUNK, BLOCKS = CHUNK / DEV_BLOCK, SHARE = 10 };
 
-static size_t chunks_of(size_t count)
+static size_t csc_chunks(size_t count)
 {
     return (count + CHUNK - 1) / CHUNK;
 }
 
-static size_t chosen_of(size_t count)
+static size_t csc_chosen(size_t count)
 {
-    return (chunks_of(count) + SHARE - 1) / SHARE;
+    return (csc_chunks(count) + SHARE - 1) / SHARE;
 }
 
 struct norm {
@@ -61,16 +61,16 @@ static enum err blocks_choose(uint8_t *sent, const uint8_t *grid, size_t count)
 {
     struct arena a = arena_make(0);
     size_t blocks = codec_blocks(count);
-    struct norm *norm = arena_array(&a, chunks_of(count), sizeof *norm);
+    struct norm *norm = arena_array(&a, csc_chunks(count), sizeof *norm);
     TRY_ALLOC(norm);
-    for (size_t c = 0; c < chunks_of(count); c++) {
+    for (size_t c = 0; c < csc_chunks(count); c++) {
         norm[c] = (struct norm){.chunk = c};
         for (size_t b = 0; b < chunk_blocks(blocks, c); b++)
             norm[c].sum += code_rms(grid[c * BLOCKS + b]);
     }
-    qsort(norm, chunks_of(count), sizeof *norm, norm_larger);
+    qsort(norm, csc_chunks(count), sizeof *norm, norm_larger);
     memset(sent, 0, blocks);
-    for (size_t i = 0; i < chosen_of(count); i++) {
+    for (size_t i = 0; i < csc_chosen(count); i++) {
         size_t c = norm[i].chunk;
         memcpy(sent + c * BLOCKS, grid + c * BLOCKS, chunk_blocks(blocks, c));
     }
@@ -167,26 +167,26 @@ static enum err csc_check(const struct codec *c, const struct codec_call *call, 
             here |= codec_is_present(payload + blocks, b);
         chosen += here;
     }
-    return chosen <= chosen_of(count)
+    return chosen <= csc_chosen(count)
                ? ERR_OK
                : err_set(ERR_PROTO, "encoded values: %zu chunks, at most %zu are chosen", chosen,
-                         chosen_of(count));
+                         csc_chosen(count));
 }
 
 /* Blocks of a set. */
 static size_t blocks_max(size_t count)
 {
-    size_t most = chosen_of(count) * BLOCKS;
+    size_t most = csc_chosen(count) * BLOCKS;
     return most < codec_blocks(count) ? most : codec_blocks(count);
 }
 
-static size_t payload_max(const struct codec *c, size_t count)
+static size_t csc_payload_max(const struct codec *c, size_t count)
 {
     size_t left = codec_blocks(count) - blocks_max(count);
     return codec_dense_max(c, count) - left * form_bytes(DEV_INT4);
 }
 
-static size_t aggregate_max(const struct codec *c, size_t count, unsigned sites)
+static size_t csc_aggregate_max(const struct codec *c, size_t count, unsigned sites)
 {
     size_t blocks = codec_blocks(count),
            head = blocks * codec_grid_code_bytes(sites) + codec_present_bytes(blocks);
@@ -207,8 +207,8 @@ const struct codec csc_codec = {
     .q_max = 7,
     .dense = &(const struct codec_dense){DEV_INT4, csc_block_wrong},
     .state_bytes = codec_no_state,
-    .payload_max = payload_max,
-    .aggregate_max = aggregate_max,
+    .payload_max = csc_payload_max,
+    .aggregate_max = csc_aggregate_max,
     .encode = csc_encode,
     .check = csc_check,
     .aggregate = codec_grid_aggregate,

@@ -33,7 +33,7 @@ enum {
 #define MOST     0x1.fffffep26f /* the largest f32 that is not above Q */
 #define NO_HALF  0x1p23f        /* from here on an f32 has no fraction */
 
-static size_t piece_of(const struct codec_work *w)
+static size_t fixed_piece(const struct codec_work *w)
 {
     return w->here || w->piece < PIECE ? w->piece : PIECE;
 }
@@ -42,7 +42,7 @@ static size_t piece_of(const struct codec_work *w)
 
 /* The whole number of steps; 0 where x is not finite. Magnitudes as bits, which order as they do:
  * selecting integers keeps the loop free of branches. */
-static inline int32_t steps_of(float x)
+static inline int32_t fixed_steps(float x)
 {
     int32_t bits = (int32_t)float_bits(x * PER_STEP), minus = bits >> 31, size = bits & INT32_MAX;
     float rounded = (float_of_bits((uint32_t)size) + NO_HALF) - NO_HALF;
@@ -53,12 +53,12 @@ static inline int32_t steps_of(float x)
 }
 
 /* Is anything sent? residual may be z. */
-static bool block_encode(uint8_t *block, float *residual, const float *z)
+static bool fixed_block_encode(uint8_t *block, float *residual, const float *z)
 {
     int64_t q[DEV_BLOCK];
     int32_t steps[DEV_BLOCK], any = 0;
     for (size_t i = 0; i < DEV_BLOCK; i++) {
-        steps[i] = steps_of(z[i]);
+        steps[i] = fixed_steps(z[i]);
         any |= steps[i];
         residual[i] = z[i] - (float)steps[i] * STEP;
     }
@@ -87,7 +87,7 @@ static enum err fixed_encode(const struct codec *c, const struct codec_call *cal
                              size_t *size_bytes, float *residual, const float *z)
 {
     struct codec_work *w = call->work;
-    size_t count = call->count, blocks = codec_blocks(count), piece = piece_of(w);
+    size_t count = call->count, blocks = codec_blocks(count), piece = fixed_piece(w);
     struct codec_out out = codec_out_open(payload + blocks, codec_block_bytes(c), blocks);
     for (size_t at = 0; at < count; at += piece) {
         size_t n = count - at < piece ? count - at : piece;
@@ -97,8 +97,8 @@ static enum err fixed_encode(const struct codec *c, const struct codec_call *cal
         TRY(dev_sync(w->d));
 #pragma omp parallel for num_threads(w->d->threads) schedule(static)
         for (size_t b = 0; b < codec_blocks(n); b++)
-            w->present[b] = block_encode(out.end + b * out.block_bytes, left + b * DEV_BLOCK,
-                                         from + b * DEV_BLOCK);
+            w->present[b] = fixed_block_encode(out.end + b * out.block_bytes, left + b * DEV_BLOCK,
+                                               from + b * DEV_BLOCK);
         out_close(&out, w->present, codec_blocks(n));
         if (!w->here)
             w->d->ops->copy(w->d, residual + at, left, n * sizeof *left);
@@ -139,7 +139,7 @@ struct part {
     size_t first, end;
 };
 
-static struct part part_of(size_t blocks, int thread, int threads)
+static struct part fixed_part(size_t blocks, int thread, int threads)
 {
     size_t share = (blocks + (size_t)threads - 1) / (size_t)threads, first;
     share = (share + 7) / 8 * 8;
@@ -165,7 +165,7 @@ static const uint8_t *in_next(struct codec_in *in)
 }
 
 /* At most 256 * 2^54 steps squared. */
-static double block_squares(const uint8_t *block)
+static double fixed_block_squares(const uint8_t *block)
 {
     int64_t q[DEV_BLOCK], sum = 0;
     bool good = block_read(q, block, BITS, 1);
@@ -188,7 +188,7 @@ static enum err fixed_check(const struct codec *c, const struct codec_call *call
         if (bad)
             return err_set(ERR_PROTO, "encoded values: %s, block %zu", bad, b);
         if (block && squares)
-            sent = block_squares(block);
+            sent = fixed_block_squares(block);
         sum += sent > claimed ? sent : claimed;
     }
     if (squares)
@@ -246,7 +246,7 @@ static enum err fixed_aggregate(const struct codec *c, const struct codec_call *
             out.present[b] |= payloads[i].data[blocks + b];
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int t = 0; t < threads; t++) {
-        struct part p = part_of(blocks, t, threads);
+        struct part p = fixed_part(blocks, t, threads);
         part_sum(&out, c, payloads, n, count, &p);
     }
     out.end += codec_present_count(out.present, 0, blocks) * out.block_bytes;
@@ -287,10 +287,10 @@ static bool part_values(float *x, const struct sums *s, const struct part *p)
 }
 
 /* All values, device. Waits for it. false: a sum beyond what n integers can be. */
-static enum err values_read(struct codec_work *w, float *z, struct sums *s, size_t count,
-                            bool *good)
+static enum err fixed_values_read(struct codec_work *w, float *z, struct sums *s, size_t count,
+                                  bool *good)
 {
-    size_t piece = piece_of(w);
+    size_t piece = fixed_piece(w);
     int threads = w->d->threads, bad = 0;
     for (size_t at = 0; at < count; at += piece) {
         size_t n = count - at < piece ? count - at : piece, blocks = codec_blocks(n);
@@ -298,7 +298,7 @@ static enum err values_read(struct codec_work *w, float *z, struct sums *s, size
         TRY(dev_sync(w->d));
 #pragma omp parallel for num_threads(threads) schedule(static) reduction(| : bad)
         for (int t = 0; t < threads; t++) {
-            struct part p = part_of(blocks, t, threads);
+            struct part p = fixed_part(blocks, t, threads);
             bad |= !part_values(to, s, &p);
         }
         in_seek(&s->in, s->in.block + blocks);
@@ -323,7 +323,7 @@ static enum err fixed_mean(const struct codec *c, const struct codec_call *call,
     TRY(codec_in_bytes(a->data + codes, block, blocks, &rest));
     TRY(codec_check_size(a->size_bytes, codes + rest));
     s.in = codec_in_open(a->data, a->data + codes, block, blocks);
-    TRY(values_read(call->work, out, &s, call->count, &good));
+    TRY(fixed_values_read(call->work, out, &s, call->count, &good));
     if (!good)
         return err_set(ERR_PROTO, "aggregate: a sum beyond what %u contributions can reach", a->n);
     return codec_grid_mean_codes(next_grid, a->data, a->n, blocks); /* last: may be grid */
@@ -335,7 +335,7 @@ static enum err fixed_decode(const struct codec *c, const struct codec_call *cal
     (void)size_bytes;
     struct sums s = {codec_dense_in(c, payload, call->count), codec_grid_bits(c, 1), 1, 1};
     bool good;
-    TRY(values_read(call->work, z, &s, call->count, &good));
+    TRY(fixed_values_read(call->work, z, &s, call->count, &good));
     ASSERT(good); /* checked before */
     return ERR_OK;
 }

@@ -32,7 +32,7 @@ static unsigned count_bits(unsigned n)
     return bits;
 }
 
-static size_t aggregate_max(const struct codec *c, size_t count, unsigned sites)
+static size_t sign_aggregate_max(const struct codec *c, size_t count, unsigned sites)
 {
     (void)c;
     size_t blocks = codec_blocks(count);
@@ -147,7 +147,7 @@ const struct codec sign_codec = {
     .dense = &(const struct codec_dense){DEV_SIGN, sign_block_wrong},
     .state_bytes = codec_no_state,
     .payload_max = codec_dense_max,
-    .aggregate_max = aggregate_max,
+    .aggregate_max = sign_aggregate_max,
     .encode = codec_dense_encode,
     .check = codec_dense_check,
     .aggregate = sign_aggregate,

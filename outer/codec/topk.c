@@ -142,7 +142,7 @@ static const char *chunk_read(struct dev_chunk *c, struct bits_in *in, size_t n)
 
 /* ---- the codec ---- */
 
-static size_t chunk_size(size_t at, size_t count)
+static size_t topk_chunk_size(size_t at, size_t count)
 {
     return count - at < CHUNK ? count - at : CHUNK;
 }
@@ -153,7 +153,7 @@ static size_t chunk_bits(size_t n)
     return CODE_BITS + LESS_BITS + 8 * k + (n - k) / 32;
 }
 
-static size_t payload_max(const struct codec *c, size_t count)
+static size_t topk_payload_max(const struct codec *c, size_t count)
 {
     (void)c;
     size_t rest = count % CHUNK;
@@ -168,7 +168,7 @@ struct stream {
     unsigned fill; /* < 8 */
 };
 
-static void stream_put(struct stream *s, const struct bits_out *b)
+static void topk_stream_put(struct stream *s, const struct bits_out *b)
 {
     for (unsigned at = 0; at < b->at; at += 32) {
         unsigned n = b->at - at < 32 ? b->at - at : 32;
@@ -195,9 +195,9 @@ static enum err piece_put(struct codec_work *w, struct stream *s, const struct d
                            codec_blocks(at + i * CHUNK + seen[i].value[0]), codec_blocks(count));
 #pragma omp parallel for num_threads(w->d->threads) schedule(static)
     for (size_t i = 0; i < all; i++)
-        chunk_write(&made[i], &seen[i], chunk_size(i * CHUNK, n));
+        chunk_write(&made[i], &seen[i], topk_chunk_size(i * CHUNK, n));
     for (size_t i = 0; i < all; i++)
-        stream_put(s, &made[i]);
+        topk_stream_put(s, &made[i]);
     return ERR_OK;
 }
 
@@ -240,12 +240,12 @@ static enum err topk_check(const struct codec *c, const struct codec_call *call,
     double sum = 0;
     for (size_t at = 0; at < count; at += CHUNK) {
         struct dev_chunk chunk;
-        const char *wrong = chunk_read(&chunk, &in, chunk_size(at, count));
+        const char *wrong = chunk_read(&chunk, &in, topk_chunk_size(at, count));
         if (!wrong && in.at > size_bytes * 8)
             wrong = "the stream ends";
         if (wrong)
             return err_set(ERR_PROTO, "encoded values: %s, chunk %zu", wrong, at / CHUNK);
-        sum += chunk_squares(&chunk, chunk_size(at, count));
+        sum += chunk_squares(&chunk, topk_chunk_size(at, count));
     }
     if (squares)
         *squares = sum;
@@ -256,12 +256,12 @@ static enum err topk_check(const struct codec *c, const struct codec_call *call,
 }
 
 /* Adds what the next n values' bits say to z. */
-static void add_values(struct codec_work *w, float *z, struct bits_in *in, size_t n)
+static void topk_values_add(struct codec_work *w, float *z, struct bits_in *in, size_t n)
 {
     struct dev_chunk *chunks = (struct dev_chunk *)(void *)w->bytes;
     size_t all = (n + CHUNK - 1) / CHUNK;
     for (size_t i = 0; i < all; i++) {
-        const char *wrong = chunk_read(&chunks[i], in, chunk_size(i * CHUNK, n));
+        const char *wrong = chunk_read(&chunks[i], in, topk_chunk_size(i * CHUNK, n));
         ASSERT(!wrong); /* checked before */
     }
     w->d->ops->chunk_add(w->d, z, codec_there(w, w->stream, chunks, all * sizeof *chunks), n);
@@ -272,7 +272,7 @@ static void sum_piece(struct codec_work *w, float *z, struct bits_in *in, unsign
 {
     w->d->ops->zero(w->d, z, values * sizeof *z);
     for (unsigned i = 0; i < n; i++)
-        add_values(w, z, &in[i], values);
+        topk_values_add(w, z, &in[i], values);
 }
 
 static enum err topk_mean(const struct codec *c, const struct codec_call *call, float *out,
@@ -312,7 +312,7 @@ const struct codec topk_codec = {
     .kind = CODEC_TOPK,
     .momentum_in_residual = true,
     .state_bytes = codec_no_state,
-    .payload_max = payload_max,
+    .payload_max = topk_payload_max,
     .aggregate_max = codec_gather_max,
     .encode = topk_encode,
     .check = topk_check,

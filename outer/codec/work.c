@@ -19,14 +19,14 @@ enum {
     PIECE_LEAST = 4096
 }; /* the last: of top-k's chunks */
 
-static size_t piece_of(size_t largest, bool host_memory)
+static size_t work_piece(size_t largest, bool host_memory)
 {
     size_t most = host_memory ? PIECE_CPU : PIECE_GPU;
     size_t least = (largest + PIECE_LEAST - 1) / PIECE_LEAST * PIECE_LEAST;
     return least < most ? least : most;
 }
 
-static size_t piece_bytes(size_t n)
+static size_t work_piece_bytes(size_t n)
 {
     return n * 8 + 9 * codec_blocks(n) + 4;
 }
@@ -40,13 +40,13 @@ static size_t bytes_room(size_t n)
 
 size_t codec_device_bytes(size_t largest)
 {
-    return piece_bytes(piece_of(largest, false));
+    return work_piece_bytes(work_piece(largest, false));
 }
 
 size_t codec_host_bytes(size_t largest, bool here)
 {
-    size_t n = piece_of(largest, here);
-    return bytes_room(n) + 7 * codec_blocks(n) + (here ? piece_bytes(n) : 0);
+    size_t n = work_piece(largest, here);
+    return bytes_room(n) + 7 * codec_blocks(n) + (here ? work_piece_bytes(n) : 0);
 }
 
 static enum err work_alloc(struct codec_work *w)
@@ -87,7 +87,7 @@ enum err codec_open_for(struct codec_work **w, struct dev *d, size_t largest)
         return err_set(ERR_MEMORY, "codec: %zu bytes wanted", sizeof **w);
     (*w)->d = d;
     (*w)->here = d->host_memory;
-    (*w)->piece = piece_of(largest, d->host_memory);
+    (*w)->piece = work_piece(largest, d->host_memory);
     enum err e = work_alloc(*w);
     if (e != ERR_OK) {
         codec_close(*w);

@@ -66,7 +66,7 @@ static unsigned part_named(const struct fragment_plan *p, const struct tensor *t
     return (unsigned)t->layer % p->count;
 }
 
-static void add_range(struct fragment *f, size_t offset, size_t span, size_t parameters)
+static void fragment_range_add(struct fragment *f, size_t offset, size_t span, size_t parameters)
 {
     struct dev_range *last = f->range_count ? &f->ranges[f->range_count - 1] : NULL;
     if (last && last->offset + last->count == offset)
@@ -99,7 +99,7 @@ static enum err cut_by_tensor(struct fragments *out, const struct table *t,
                 continue;
             view[f->view.count++] = (struct tensor_range){f->elements, x->count, x->shape[0],
                                                           x->shape[1], x->layer < 0};
-            add_range(f, x->offset, table_span(t, i), x->count);
+            fragment_range_add(f, x->offset, table_span(t, i), x->count);
         }
     }
     return ERR_OK;
@@ -128,11 +128,11 @@ static enum err cut_at_random(struct fragments *out, const struct table *t,
         TRY_ALLOC(out->f[k].ranges =
                       arena_array(perm, blocks / p->count + 1, sizeof *out->f[k].ranges));
     for (size_t i = 0; i < blocks; i++)
-        add_range(&out->f[home[i]], i * DEV_BLOCK, DEV_BLOCK, DEV_BLOCK);
+        fragment_range_add(&out->f[home[i]], i * DEV_BLOCK, DEV_BLOCK, DEV_BLOCK);
     return ERR_OK;
 }
 
-static enum err check_slices(const struct fragment_plan *p, int last)
+static enum err slices_check(const struct fragment_plan *p, int last)
 {
     for (int layer = -1; layer <= last; layer++) {
         unsigned in = 0;
@@ -154,7 +154,7 @@ enum err fragment_make(struct fragments *out, const struct table *t, const struc
     ASSERT(p->count >= 1 && p->count <= ROUND_FRAGMENTS_MAX);
     *out = (struct fragments){.parts = p->count, .count = p->count};
     if (p->kind == FRAGMENT_SLICES)
-        TRY(check_slices(p, last));
+        TRY(slices_check(p, last));
     TRY(p->kind == FRAGMENT_RANDOM ? cut_at_random(out, t, p, perm)
                                    : cut_by_tensor(out, t, p, perm));
     for (unsigned k = 0; k < p->count; k++) {

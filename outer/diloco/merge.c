@@ -14,16 +14,16 @@ bool merge_reads_each(enum merge_kind kind)
 }
 
 /* A tensor with the gap after it, whose values are 0. */
-static size_t span_of(const struct tensor_range *r)
+static size_t range_span(const struct tensor_range *r)
 {
     return (r->count + DEV_BLOCK - 1) / DEV_BLOCK * DEV_BLOCK;
 }
 
-static enum err length_of(struct codec_work *w, double *length, const float *x,
-                          const struct tensor_range *r)
+static enum err range_length(struct codec_work *w, double *length, const float *x,
+                             const struct tensor_range *r)
 {
     double squares;
-    TRY(codec_squares(w, &squares, x + r->first, NULL, span_of(r)));
+    TRY(codec_squares(w, &squares, x + r->first, NULL, range_span(r)));
     *length = sqrt(squares);
     return ERR_OK;
 }
@@ -42,11 +42,11 @@ static enum err directions_add(const struct codec_call *call, float *mean, doubl
         double length;
         if (r->embedding)
             continue;
-        TRY(length_of(call->work, &length, values, r));
+        TRY(range_length(call->work, &length, values, r));
         lengths[i] += (double)s->factor * length;
         if (length >= LENGTH_MIN)
             d->ops->axpy(d, mean + r->first, values + r->first, (float)((double)s->weight / length),
-                         span_of(r));
+                         range_span(r));
     }
     return ERR_OK;
 }
@@ -61,12 +61,12 @@ static enum err lengths_set(const struct codec_call *call, float *mean, const do
         double length;
         if (r->embedding)
             continue;
-        TRY(length_of(call->work, &length, mean, r));
+        TRY(range_length(call->work, &length, mean, r));
         double divisor = length * (double)weight_sum / lengths[i];
         if (length >= LENGTH_MIN && lengths[i] >= LENGTH_MIN)
-            d->ops->div_scalar(d, mean + r->first, (float)divisor, span_of(r));
+            d->ops->div_scalar(d, mean + r->first, (float)divisor, range_span(r));
         else /* no delta, or deltas that cancel: no direction is left */
-            d->ops->zero(d, mean + r->first, span_of(r) * sizeof *mean);
+            d->ops->zero(d, mean + r->first, range_span(r) * sizeof *mean);
     }
     return dev_sync(d);
 }
@@ -82,7 +82,7 @@ static enum err merge_radial(const struct codec *c, const struct codec_call *cal
         const struct tensor_range *r = &call->view->ranges[i];
         lengths[i] = 0;
         if (!r->embedding)
-            d->ops->zero(d, mean + r->first, span_of(r) * sizeof *mean);
+            d->ops->zero(d, mean + r->first, range_span(r) * sizeof *mean);
     }
     TRY(codec_gather_list(c, call, &in->aggregate, payloads));
     for (unsigned i = 0; i < in->aggregate.n; i++) {

@@ -8,7 +8,7 @@ struct stretch {
     int64_t begin, length;
 };
 
-static struct stretch stretch_first(const struct period *p)
+static struct stretch period_stretch_first(const struct period *p)
 {
     bool grows = p->growth.rounds > 0 && p->every < p->growth.most;
     return (struct stretch){.rounds = grows ? (uint64_t)p->growth.rounds : UINT64_MAX,
@@ -16,7 +16,7 @@ static struct stretch stretch_first(const struct period *p)
                             .length = p->every};
 }
 
-static void stretch_next(const struct period *p, struct stretch *s)
+static void period_stretch_next(const struct period *p, struct stretch *s)
 {
     s->begin += (int64_t)s->rounds * s->length;
     s->first += s->rounds;
@@ -28,18 +28,18 @@ static void stretch_next(const struct period *p, struct stretch *s)
 
 static struct stretch stretch_of_round(const struct period *p, uint64_t round)
 {
-    struct stretch s = stretch_first(p);
+    struct stretch s = period_stretch_first(p);
     while (round - s.first >= s.rounds)
-        stretch_next(p, &s);
+        period_stretch_next(p, &s);
     return s;
 }
 
 /* Rounds at the offset and its multiples, by this step. */
 static uint64_t bases_by(const struct period *p, int64_t step)
 {
-    struct stretch s = stretch_first(p);
+    struct stretch s = period_stretch_first(p);
     while (step > s.begin && (uint64_t)((step - s.begin) / s.length) >= s.rounds)
-        stretch_next(p, &s);
+        period_stretch_next(p, &s);
     return s.first + (step > s.begin ? (uint64_t)((step - s.begin) / s.length) : 0);
 }
 

@@ -20,7 +20,7 @@ static int64_t every_for(const struct replan_round *r, double waited_s)
     return steps > 1 ? ((int64_t)steps + parts - 1) / parts * parts : parts;
 }
 
-static double share_of(const struct replan_round *r, double waited_s)
+static double trained_share(const struct replan_round *r, double waited_s)
 {
     return r->trained_s / (r->trained_s + waited_s);
 }
@@ -40,7 +40,7 @@ static int64_t interval_lengthen(struct replan *p, const struct replan_round *r,
 {
     p->calm = 0;
     p->missed++;
-    if (p->missed < REPLAN_MISSES && share_of(r, waited_s) >= REPLAN_MISSED)
+    if (p->missed < REPLAN_MISSES && trained_share(r, waited_s) >= REPLAN_MISSED)
         return r->every;
     int64_t wanted = every_for(r, waited_s);
     wanted = wanted < REPLAN_TIMES * r->every ? wanted : REPLAN_TIMES * r->every;
@@ -64,7 +64,7 @@ static int64_t interval_shorten(struct replan *p, const struct replan_round *r)
     return p->calm < REPLAN_ROUNDS ? r->every : wanted;
 }
 
-static void round_keep(struct replan *p, const struct replan_round *r)
+static void replan_round_keep(struct replan *p, const struct replan_round *r)
 {
     p->known += p->known < 2;
     p->exchange_s = r->exchange_s;
@@ -76,14 +76,14 @@ struct replan_plan replan_step(struct replan *p, const struct replan_round *r)
 {
     struct replan_plan plan = {.every = r->every, .share = 1};
     if (r->steps) {
-        plan.share = share_of(r, r->waited_s);
+        plan.share = trained_share(r, r->waited_s);
         plan.waited_s = p->known == 2 ? confirmed_s(p, r) : 0;
-        bool missed = share_of(r, plan.waited_s) < REPLAN_SHARE;
+        bool missed = trained_share(r, plan.waited_s) < REPLAN_SHARE;
         plan.every = missed ? interval_lengthen(p, r, plan.waited_s) : interval_shorten(p, r);
         plan.longest = missed && r->every >= interval_longest(r);
     }
     if (!r->steps || plan.every != r->every)
         p->calm = p->missed = 0;
-    round_keep(p, r);
+    replan_round_keep(p, r);
     return plan;
 }

@@ -16,7 +16,7 @@ struct schedule schedule_streaming(int64_t steps, int64_t every, unsigned fragme
     return s;
 }
 
-static const struct period *period_of(const struct schedule *s, unsigned fragment)
+static const struct period *fragment_period(const struct schedule *s, unsigned fragment)
 {
     ASSERT(fragment < s->fragments);
     return &s->period[fragment].p;
@@ -33,9 +33,9 @@ struct stretch {
     int64_t begin;
 };
 
-static struct stretch stretch_first(const struct schedule *s, unsigned fragment)
+static struct stretch fragment_stretch_first(const struct schedule *s, unsigned fragment)
 {
-    return (struct stretch){.p = *period_of(s, fragment)};
+    return (struct stretch){.p = *fragment_period(s, fragment)};
 }
 
 /* Rounds of the periods up to the stretch's end. */
@@ -44,8 +44,8 @@ static uint64_t stretch_rounds(const struct stretch *x, int64_t step)
     return x->first + (step > x->begin ? period_rounds(&x->p, step - x->begin) : 0);
 }
 
-static void stretch_next(const struct schedule *s, unsigned fragment, struct stretch *x,
-                         const struct schedule_change *c)
+static void fragment_stretch_next(const struct schedule *s, unsigned fragment, struct stretch *x,
+                                  const struct schedule_change *c)
 {
     int64_t offset = fragment * (c->every / s->fragments);
     x->first = stretch_rounds(x, c->after);
@@ -56,23 +56,23 @@ static void stretch_next(const struct schedule *s, unsigned fragment, struct str
 /* The change that holds at this step; a change at a step is for the steps after it. */
 static struct stretch stretch_at(const struct schedule *s, unsigned fragment, int64_t step)
 {
-    struct stretch x = stretch_first(s, fragment);
+    struct stretch x = fragment_stretch_first(s, fragment);
     for (unsigned i = 0; i < s->change_count && s->change[i].after < step; i++)
         if (s->change[i].every)
-            stretch_next(s, fragment, &x, &s->change[i]);
+            fragment_stretch_next(s, fragment, &x, &s->change[i]);
     return x;
 }
 
 /* Of a round; rounds at last steps that are no period's end do not count. */
-static struct stretch stretch_of(const struct schedule *s, unsigned fragment, uint64_t round)
+static struct stretch fragment_stretch(const struct schedule *s, unsigned fragment, uint64_t round)
 {
-    struct stretch x = stretch_first(s, fragment);
+    struct stretch x = fragment_stretch_first(s, fragment);
     for (unsigned i = 0; i < s->change_count; i++) {
         if (!s->change[i].every)
             continue;
         if (round < stretch_rounds(&x, s->change[i].after))
             break;
-        stretch_next(s, fragment, &x, &s->change[i]);
+        fragment_stretch_next(s, fragment, &x, &s->change[i]);
     }
     return x;
 }
@@ -86,7 +86,7 @@ static uint64_t periods_by(const struct schedule *s, unsigned fragment, int64_t 
 
 static int64_t periods_step(const struct schedule *s, unsigned fragment, uint64_t round)
 {
-    struct stretch x = stretch_of(s, fragment, round);
+    struct stretch x = fragment_stretch(s, fragment, round);
     return x.begin + period_step(&x.p, round - x.first);
 }
 
@@ -141,7 +141,7 @@ int64_t schedule_length(const struct schedule *s, unsigned fragment, uint64_t ro
 {
     uint64_t between;
     step_of(s, fragment, round, &between);
-    struct stretch x = stretch_of(s, fragment, round - between);
+    struct stretch x = fragment_stretch(s, fragment, round - between);
     return period_length(&x.p, round - between - x.first);
 }
 
@@ -218,7 +218,7 @@ bool schedule_due(const struct schedule *s, int64_t step, unsigned fragment, uin
 
 bool schedule_delayed(const struct schedule *s, unsigned fragment)
 {
-    return s->overlap == period_of(s, fragment)->every;
+    return s->overlap == fragment_period(s, fragment)->every;
 }
 
 bool schedule_eager(const struct schedule *s, unsigned fragment, uint64_t round)
@@ -446,8 +446,8 @@ struct schedule_bytes schedule_bytes(const struct schedule *s, enum codec_kind c
 }
 
 /* Values of a fragment that take part in a round. */
-static size_t values_of(const struct schedule *s, unsigned fragment, uint64_t round,
-                        size_t elements)
+static size_t fragment_values(const struct schedule *s, unsigned fragment, uint64_t round,
+                              size_t elements)
 {
     int64_t step = schedule_step(s, fragment, round);
     if (schedule_draws(s, fragment, round))
@@ -464,7 +464,7 @@ struct schedule_bytes schedule_round_bytes(const struct schedule *s, unsigned fr
     enum codec_kind kind = schedule_codec(s, fragment, round, 0);
     const struct codec *c = codec_get(kind);
     struct schedule_bytes b = schedule_bytes(s, kind, elements, sites);
-    size_t absent = elements - values_of(s, fragment, round, elements);
+    size_t absent = elements - fragment_values(s, fragment, round, elements);
     unsigned payloads = schedule_payloads(s, kind, sites);
     size_t unsent = s->masked_sites ? 0 : codec_absent_bytes(c, absent); /* masks hide it */
     return (struct schedule_bytes){b.up - unsent,

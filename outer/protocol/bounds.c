@@ -62,7 +62,7 @@ float bounds_norm_max(const struct bounds_history *h, float limit, float theta_r
 }
 
 /* In double: the product of two f32 values does not overflow there. */
-static float clip_factor(double most, double norm)
+static float norm_clip_factor(double most, double norm)
 {
     int exponent;
     if (norm <= most)
@@ -79,7 +79,7 @@ void bounds_clip(const struct bounds_history *h, float clip, struct manifest *m)
     m->scaled = false;
     for (uint32_t i = 0; i < m->site_count; i++) {
         struct manifest_entry *e = &m->sites[i];
-        e->factor = clip > 0 && e->included ? clip_factor(most, (double)e->norm) : 1;
+        e->factor = clip > 0 && e->included ? norm_clip_factor(most, (double)e->norm) : 1;
         m->scaled |= e->factor != 1;
     }
 }

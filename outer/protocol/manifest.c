@@ -82,7 +82,7 @@ static bool charges_of(const struct manifest *m)
     return false;
 }
 
-static uint8_t parts_of(const struct manifest *m)
+static uint8_t manifest_parts(const struct manifest *m)
 {
     return (
         uint8_t)((m->scaled ? PART_FACTORS : 0) | (m->tracks ? PART_TRACKS : 0) |
@@ -120,7 +120,7 @@ static void get_roster(struct bytes_reader *r, struct manifest *m)
 
 static void put_parts(struct bytes_writer *w, const struct manifest *m)
 {
-    bytes_put_u8(w, parts_of(m));
+    bytes_put_u8(w, manifest_parts(m));
     for (uint32_t i = 0; m->scaled && i < m->site_count; i++)
         bytes_put_f32(w, m->sites[i].factor);
     for (uint32_t i = 0; m->tracks && i < m->site_count; i++) {
@@ -164,13 +164,13 @@ static void get_parts(struct bytes_reader *r, struct manifest *m)
         m->sites[i].charged = bytes_get_u64(r);
     if (parts & PART_AMENDMENTS)
         amendments_get(r, &m->amendments);
-    r->bad |= !parts || parts != parts_of(m);
+    r->bad |= !parts || parts != manifest_parts(m);
 }
 
 static void put_body(struct bytes_writer *w, const struct manifest *m)
 {
     ASSERT(m->site_count <= ROUND_SITES_MAX);
-    bytes_put(w, parts_of(m) ? magic_parts : magic, sizeof magic);
+    bytes_put(w, manifest_parts(m) ? magic_parts : magic, sizeof magic);
     put_name(w, m->run);
     bytes_put(w, m->config.bytes, sizeof m->config.bytes);
     bytes_put_u32(w, m->roster_version);
@@ -187,7 +187,7 @@ static void put_body(struct bytes_writer *w, const struct manifest *m)
     bytes_put_u32(w, m->site_count);
     for (uint32_t i = 0; i < m->site_count; i++)
         put_entry(w, &m->sites[i]);
-    if (parts_of(m))
+    if (manifest_parts(m))
         put_parts(w, m);
 }
 

@@ -54,7 +54,7 @@ struct line {
     size_t left;
 };
 
-static void line_add(struct line *l, const char *format, unsigned long long value)
+static void trace_number_add(struct line *l, const char *format, unsigned long long value)
 {
     int n = snprintf(l->at, l->left, format, value);
     size_t used = n < 0 ? 0 : (size_t)n < l->left ? (size_t)n : l->left - 1;
@@ -77,9 +77,9 @@ static void line_set(struct line *l, const struct set *s)
     unsigned w = SET_WORDS - 1;
     while (w && !s->word[w])
         w--;
-    line_add(l, " set=0x%llx", (unsigned long long)s->word[w]);
+    trace_number_add(l, " set=0x%llx", (unsigned long long)s->word[w]);
     while (w--)
-        line_add(l, "%016llx", (unsigned long long)s->word[w]);
+        trace_number_add(l, "%016llx", (unsigned long long)s->word[w]);
 }
 
 void round_trace(const struct round_event *e, const struct round_update *u, char *out,
@@ -89,28 +89,28 @@ void round_trace(const struct round_event *e, const struct round_update *u, char
     struct line l = {out, size_bytes};
     bool from_site = e->kind != ROUND_TICK && e->kind != ROUND_COMMITTED;
     *out = 0;
-    line_add(&l, e->kind == ROUND_TICK ? "at_ms=%llu" : "fragment=%llu",
-             e->kind == ROUND_TICK ? (unsigned long long)e->now_ms : e->fragment);
+    trace_number_add(&l, e->kind == ROUND_TICK ? "at_ms=%llu" : "fragment=%llu",
+                     e->kind == ROUND_TICK ? (unsigned long long)e->now_ms : e->fragment);
     if (from_site)
-        line_add(&l, " site=%llu", e->site);
+        trace_number_add(&l, " site=%llu", e->site);
     if (e->kind != ROUND_TICK)
-        line_add(&l, " round=%llu", (unsigned long long)e->round);
+        trace_number_add(&l, " round=%llu", (unsigned long long)e->round);
     if (from_site)
         line_text(&l, "answer", round_outcome_name(u->outcome));
     if (from_site && u->round != e->round)
-        line_add(&l, " ours=%llu", (unsigned long long)u->round);
+        trace_number_add(&l, " ours=%llu", (unsigned long long)u->round);
     if (u->text)
         line_text(&l, "why", u->text);
     if (u->accept)
-        line_add(&l, " accept=%llu", 1);
+        trace_number_add(&l, " accept=%llu", 1);
     if (u->seal) {
-        line_add(&l, " seal=%llu", u->seal_fragment);
+        trace_number_add(&l, " seal=%llu", u->seal_fragment);
         line_set(&l, &u->seal_set);
     }
     if (u->alarm)
-        line_add(&l, " alarm=%llu", 1);
+        trace_number_add(&l, " alarm=%llu", 1);
     if (u->halt)
-        line_add(&l, " halt=%llu", 1);
+        trace_number_add(&l, " halt=%llu", 1);
     if (u->wake_ms != UINT64_MAX)
-        line_add(&l, " wake_ms=%llu", (unsigned long long)u->wake_ms);
+        trace_number_add(&l, " wake_ms=%llu", (unsigned long long)u->wake_ms);
 }

@@ -33,7 +33,7 @@ void shares_keep(struct manifest *m, const struct manifest *before)
     }
 }
 
-static double length_of(const struct manifest_entry *e, const struct shares_edit *o)
+static double share_length(const struct manifest_entry *e, const struct shares_edit *o)
 {
     return (double)e->norm * sqrt((double)o->elements);
 }
@@ -72,7 +72,7 @@ bool shares_edit(struct manifest *m, const struct manifest *before, const struct
     shares_keep(m, before);
     for (uint32_t i = 0; i < m->site_count; i++) {
         struct manifest_entry *e = &m->sites[i];
-        double length = length_of(e, o);
+        double length = share_length(e, o);
         bool out = e->included && norm_anomalous(&e->track, length, o);
         e->factor = out ? 0 : 1;
         if (e->included && !out && length < least)
@@ -80,7 +80,7 @@ bool shares_edit(struct manifest *m, const struct manifest *before, const struct
     }
     for (uint32_t i = 0; i < m->site_count; i++) {
         struct manifest_entry *e = &m->sites[i];
-        double length = length_of(e, o);
+        double length = share_length(e, o);
         if (e->included && e->factor > 0)
             sum += exp(least - length);
         /* a norm level that all sites have left is accepted: else the run would never continue */
@@ -95,7 +95,7 @@ bool shares_edit(struct manifest *m, const struct manifest *before, const struct
          i++) { /* a payload's values include the site's weight */
         struct manifest_entry *e = &m->sites[i];
         if (e->included && e->factor > 0)
-            e->factor = (float)(exp(least - length_of(e, o)) / sum * weight / (double)e->weight);
+            e->factor = (float)(exp(least - share_length(e, o)) / sum * weight / (double)e->weight);
     }
     scaled_set(m);
     return true;

@@ -8,7 +8,7 @@
 #include "kernels/base/log.h"
 #include "outer/site/site_marks.h"
 
-static bool is_lead(const struct exchange *s)
+static bool exchange_lead(const struct exchange *s)
 {
     return s->o.coll->rank == 0;
 }
@@ -16,7 +16,7 @@ static bool is_lead(const struct exchange *s)
 /* Does this rank call gather for values that the lead alone needs? */
 static bool rank_gathers(const struct exchange *s)
 {
-    return is_lead(s) || s->t.everywhere;
+    return exchange_lead(s) || s->t.everywhere;
 }
 
 /* Every rank learns how the lead fared before any rank waits for data. */
@@ -24,7 +24,7 @@ enum err exchange_agree(const struct exchange *s, enum err mine)
 {
     int32_t status = (int32_t)mine;
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &status, sizeof status));
-    if (is_lead(s) || status == ERR_OK)
+    if (exchange_lead(s) || status == ERR_OK)
         return mine;
     return err_set((enum err)status, "the lead of this site stopped: %s",
                    err_text((enum err)status));
@@ -53,7 +53,7 @@ static bool lead_borrows_slot(const struct exchange_options *o)
     return o->coll->rank == 0 && o->rules.schedule.overlap == 0;
 }
 
-static struct parts parts_of(const struct exchange_options *o)
+static struct parts exchange_parts(const struct exchange_options *o)
 {
     size_t bytes = fragment_largest(o->rules.fragments) * sizeof(float);
     bool delayed = false;
@@ -66,12 +66,12 @@ static struct parts parts_of(const struct exchange_options *o)
 
 struct outer_memory exchange_memory(const struct exchange_options *o, bool here)
 {
-    struct parts p = parts_of(o);
+    struct parts p = exchange_parts(o);
     size_t device = p.fragment + p.gathered, host = p.host;
     return (struct outer_memory){here ? 0 : device, here ? device + host : host};
 }
 
-static enum err clock_check(const struct exchange_options *o)
+static enum err exchange_clock_check(const struct exchange_options *o)
 {
     if (!o->rules.every_ms || clock_mono_there())
         return ERR_OK;
@@ -86,10 +86,10 @@ static enum err clock_check(const struct exchange_options *o)
 enum err exchange_open(struct exchange *s, const struct exchange_options *o,
                        const struct exchange_trainer *t)
 {
-    struct parts p = parts_of(o);
+    struct parts p = exchange_parts(o);
     *s = (struct exchange){.o = *o, .t = *t, .arena = dev_arena(t->dev)};
     s->interval.length_ms = o->rules.every_ms;
-    TRY(clock_check(o));
+    TRY(exchange_clock_check(o));
     stepper_open(&s->stepper, &(struct stepper_options){.schedule = o->rules.schedule,
                                                         .strict = o->rules.strict,
                                                         .timed = o->rules.every_ms > 0,
@@ -154,7 +154,7 @@ static enum err theta_share(struct exchange *s, unsigned f, const float *theta)
 {
     struct dev *d = s->t.dev;
     size_t bytes = s->o.rules.fragments->f[f].elements * sizeof *theta;
-    if (is_lead(s) && theta != s->fragment)
+    if (exchange_lead(s) && theta != s->fragment)
         d->ops->copy(d, s->fragment, theta, bytes);
     TRY(dev_sync(d));
     return s->o.coll->ops->broadcast(s->o.coll, s->fragment, bytes);
@@ -189,7 +189,7 @@ static enum err take_drawn(struct exchange *s, uint64_t round, const float *thet
 static enum err take_recorded(struct exchange *s, unsigned f, uint64_t round, float alpha)
 {
     float *theta = theta_memory(s);
-    TRY(exchange_agree(s, is_lead(s) ? site_theta(s->o.site, f, round, theta) : ERR_OK));
+    TRY(exchange_agree(s, exchange_lead(s) ? site_theta(s->o.site, f, round, theta) : ERR_OK));
     return take_theta(s, f, theta, alpha);
 }
 
@@ -234,7 +234,7 @@ static enum err mark_write(struct exchange *s, int64_t step, const struct steppe
     struct site_mark mark = {.step = (uint64_t)step, .before = e->before};
     (void)stepper_postponed(&s->stepper, e, mark.postponed);
     TRY(parameters_digest(s, &mark.parameters));
-    return is_lead(s) ? site_marks_add(s->o.env, &mark) : ERR_OK;
+    return exchange_lead(s) ? site_marks_add(s->o.env, &mark) : ERR_OK;
 }
 
 /* *any: there are marks of checkpoints of this step. Lead. */
@@ -258,7 +258,7 @@ static enum err mark_take(struct exchange *s, int64_t step, const struct site_ma
 {
     struct digest parameters;
     TRY(parameters_digest(s, &parameters));
-    if (!is_lead(s))
+    if (!exchange_lead(s))
         return ERR_OK;
     const struct site_mark *mark = site_marks_find(marks, (uint64_t)step, &parameters);
     if (mark) {
@@ -272,7 +272,7 @@ static enum err marks_take(struct exchange *s, int64_t step)
 {
     struct site_marks marks;
     bool any = false;
-    TRY(exchange_agree(s, is_lead(s) ? marks_read(s, step, &marks, &any) : ERR_OK));
+    TRY(exchange_agree(s, exchange_lead(s) ? marks_read(s, step, &marks, &any) : ERR_OK));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &any, sizeof any));
     return any ? exchange_agree(s, mark_take(s, step, &marks)) : ERR_OK;
 }
@@ -288,7 +288,7 @@ static double idle_add(struct exchange *s, uint64_t begin_ms)
 }
 
 /* Until now, when the next submission begins. */
-static struct wire_pace pace_of(struct exchange *s, unsigned fragment, uint64_t at_ms)
+static struct wire_pace exchange_pace(struct exchange *s, unsigned fragment, uint64_t at_ms)
 {
     struct wire_pace p = {0};
     if (fragment)
@@ -358,9 +358,9 @@ static enum err round_reap(struct exchange *s, const struct stepper_action *a, c
                            struct site_completion *done, float *alpha)
 {
     *done = (struct site_completion){0};
-    enum err e = is_lead(s) ? site_reap(s->o.site, a->fragment, theta, done) : ERR_OK;
+    enum err e = exchange_lead(s) ? site_reap(s->o.site, a->fragment, theta, done) : ERR_OK;
     TRY(exchange_agree(s, e));
-    if (is_lead(s))
+    if (exchange_lead(s))
         done->schedule_version = site_schedule_version(s->o.site);
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, done, sizeof *done));
     if (done->schedule_version != s->schedule_version)
@@ -380,7 +380,7 @@ static enum err round_apply(struct exchange *s, const struct stepper_action *a)
     TRY(next && schedule_draws(&s->o.rules.schedule, a->fragment, a->round)
             ? take_drawn(s, a->round, theta, alpha)
             : take_theta(s, a->fragment, theta, alpha));
-    if (is_lead(s))
+    if (exchange_lead(s))
         tell_round(s, a, &done, idle_add(s, begin));
     return ERR_OK;
 }
@@ -394,7 +394,7 @@ static enum err round_drop(struct exchange *s, const struct stepper_action *a)
     return round_reap(s, a, &theta, &done, &alpha);
 }
 
-static double weight_of(const struct exchange *s, const struct stepper_action *a)
+static double action_weight(const struct exchange *s, const struct stepper_action *a)
 {
     return weights_of(s->o.rules.weights,
                       &(struct weights_round){
@@ -419,9 +419,9 @@ static void submission_send(struct exchange *s, const struct exchange_now *n,
                                 .step = n->step,
                                 .loss = n->loss,
                                 .tokens_per_second = n->tokens_per_second,
-                                .pace = pace_of(s, f, begin),
+                                .pace = exchange_pace(s, f, begin),
                                 .tokens = n->tokens};
-    s->weight[f] = weight_of(s, a);
+    s->weight[f] = action_weight(s, a);
     s->trained[f] = a->steps;
     w.weight = (float)s->weight[f];
     if (a->resend) /* nothing is gathered: its contribution is stored */
@@ -441,12 +441,12 @@ static enum err round_submit(struct exchange *s, const struct exchange_now *n,
 {
     uint64_t begin = now_ms(s);
     float *local = s->fragment;
-    enum err e = is_lead(s) ? site_acquire(s->o.site, a->fragment, &local) : ERR_OK;
+    enum err e = exchange_lead(s) ? site_acquire(s->o.site, a->fragment, &local) : ERR_OK;
     if (s->t.everywhere)
         TRY(exchange_agree(s, e)); /* a gather is a collective */
     if (e == ERR_OK && !a->resend && rank_gathers(s))
         e = local_gather(s, local, a->fragment, a->copied);
-    if (e == ERR_OK && is_lead(s))
+    if (e == ERR_OK && exchange_lead(s))
         submission_send(s, n, a, begin);
     return exchange_agree(s, e);
 }
@@ -463,7 +463,7 @@ static enum err go_eager(struct exchange *s, const struct stepper_action *a)
 {
     uint64_t begin = now_ms(s);
     const float *start = NULL;
-    enum err e = is_lead(s) ? site_eager(s->o.site, a->fragment, &start) : ERR_OK;
+    enum err e = exchange_lead(s) ? site_eager(s->o.site, a->fragment, &start) : ERR_OK;
     s->exposed_ms[a->fragment] += idle_add(s, begin);
     TRY(exchange_agree(s, e));
     return take_theta(s, a->fragment, start, 0);
@@ -471,7 +471,7 @@ static enum err go_eager(struct exchange *s, const struct stepper_action *a)
 
 static void tell_postponed(const struct exchange *s, const struct stepper_action *a)
 {
-    if (is_lead(s) && a->steps == 0)
+    if (exchange_lead(s) && a->steps == 0)
         log_event(LOG_WARN, "train_on",
                   "fragment=%u round=%" PRIu64 " at_most_steps=%" PRId64
                   " reason=\"aggregator unreachable\"",
@@ -509,8 +509,8 @@ static enum err tokens_moved(struct exchange *s, struct exchange_now *n)
         n->tokens = (uint64_t)n->step * n->batch_tokens;
         return ERR_OK;
     }
-    TRY(exchange_agree(s, is_lead(s) ? interval_begin(s, n->step) : ERR_OK));
-    if (is_lead(s) && s->interval.began_tokens)
+    TRY(exchange_agree(s, exchange_lead(s) ? interval_begin(s, n->step) : ERR_OK));
+    if (exchange_lead(s) && s->interval.began_tokens)
         n->tokens = s->interval.began_tokens;
     return s->o.coll->ops->broadcast_host(s->o.coll, &n->tokens, sizeof n->tokens);
 }
@@ -524,12 +524,12 @@ static void look_at_clock(struct exchange *s, const struct exchange_now *n)
 
 static enum err trainer_move(struct exchange *s, struct exchange_now *n, int64_t step)
 {
-    if (is_lead(s))
+    if (exchange_lead(s))
         log_event(LOG_WARN, "moved",
                   "from_step=%" PRId64 " to_step=%" PRId64
                   " reason=\"the run continued without this site\"",
                   n->step, step);
-    TRY(exchange_agree(s, is_lead(s) ? forget_starts(s) : ERR_OK));
+    TRY(exchange_agree(s, exchange_lead(s) ? forget_starts(s) : ERR_OK));
     n->step = step;
     TRY(tokens_moved(s, n));
     s->t.moved(s->t.self, n);
@@ -538,7 +538,7 @@ static enum err trainer_move(struct exchange *s, struct exchange_now *n, int64_t
 
 static enum err steps_skip(struct exchange *s, struct exchange_now *n, int64_t step)
 {
-    if (is_lead(s))
+    if (exchange_lead(s))
         log_event(LOG_DETAIL, "round_over",
                   "step=%" PRId64 " made=%" PRId64 " skipped=%" PRId64 " recorded=%d", step,
                   s->event.trained, step - n->step, s->interval.ended_tokens > 0);
@@ -549,13 +549,13 @@ static enum err steps_skip(struct exchange *s, struct exchange_now *n, int64_t s
 
 static enum err stored_wait(struct exchange *s)
 {
-    return exchange_agree(s, is_lead(s) ? site_wait_stored(s->o.site) : ERR_OK);
+    return exchange_agree(s, exchange_lead(s) ? site_wait_stored(s->o.site) : ERR_OK);
 }
 
 static enum err action_run(struct exchange *s, struct exchange_now *n,
                            const struct stepper_action *a)
 {
-    bool lead = is_lead(s);
+    bool lead = exchange_lead(s);
     switch (a->verb) {
     case STEPPER_CHECK:
         return exchange_agree(s, lead ? site_failed(s->o.site) : ERR_OK);
@@ -608,9 +608,10 @@ static enum err event_fill(struct exchange *s, const struct exchange_now *n)
         return ERR_OK;
     enum err found = ERR_OK;
     e->now_ms = now_ms(s);
-    if (is_lead(s))
+    if (exchange_lead(s))
         look_at_clock(s, n);
-    for (unsigned f = 0; is_lead(s) && found == ERR_OK && f < s->o.rules.schedule.fragments; f++)
+    for (unsigned f = 0; exchange_lead(s) && found == ERR_OK && f < s->o.rules.schedule.fragments;
+         f++)
         if (stepper_asks(&s->stepper, e, f))
             found = site_unreachable(s->o.site, f, &e->unreachable[f]);
     TRY(exchange_agree(s, found));
@@ -641,7 +642,7 @@ static enum err event_run(struct exchange *s, struct exchange_now *n, enum stepp
  * more: that checkpoint contains every round that was applied before its step. */
 enum err exchange_saved(struct exchange *s, int64_t oldest_step)
 {
-    if (!is_lead(s))
+    if (!exchange_lead(s))
         return ERR_OK;
     for (unsigned f = 0; f < s->o.rules.schedule.fragments; f++)
         TRY(site_prune(s->o.site, f, schedule_applied(&s->o.rules.schedule, f, oldest_step - 1)));
@@ -719,7 +720,7 @@ enum err exchange_start(struct exchange *s, struct exchange_now *n)
 {
     s->event = (struct stepper_event){.step = n->step};
     TRY(marks_take(s, n->step));
-    TRY(exchange_agree(s, is_lead(s) ? start_lead(s, n->step) : ERR_OK));
+    TRY(exchange_agree(s, exchange_lead(s) ? start_lead(s, n->step) : ERR_OK));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->event, sizeof s->event));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->o.rules.schedule,
                                        sizeof s->o.rules.schedule));
@@ -727,7 +728,7 @@ enum err exchange_start(struct exchange *s, struct exchange_now *n)
                        &s->o.rules.schedule); /* with the former values of train.steps */
     TRY(exchange_reschedule(s));
     TRY(event_run(s, n, STEPPER_RESUME, n->step));
-    return exchange_agree(s, is_lead(s) ? interval_begin(s, n->step) : ERR_OK);
+    return exchange_agree(s, exchange_lead(s) ? interval_begin(s, n->step) : ERR_OK);
 }
 
 /* The wait was given up, the steps' work is not. before: the step's rounds are not done. */
@@ -761,7 +762,8 @@ enum err exchange_step(struct exchange *s, struct exchange_now *n)
     TRY(e);
     TRY(event_run(s, n, STEPPER_MOVED, n->step));
     bool began = s->interval.length_ms && schedule_due(&s->o.rules.schedule, n->step, 0, &round);
-    return began ? exchange_agree(s, is_lead(s) ? interval_begin(s, n->step) : ERR_OK) : ERR_OK;
+    return began ? exchange_agree(s, exchange_lead(s) ? interval_begin(s, n->step) : ERR_OK)
+                 : ERR_OK;
 }
 
 bool exchange_merged(const struct exchange *s, int64_t at)

@@ -549,7 +549,7 @@ static enum err poll_round(struct site_slot *l, unsigned fragment, uint32_t hold
     return now - start < PENDING_MS ? site_sleep(l, PENDING_MS) : ERR_OK;
 }
 
-static enum err catch_up(struct site_slot *l, unsigned fragment)
+static enum err fragment_catch_up(struct site_slot *l, unsigned fragment)
 {
     struct site *s = l->site;
     bool ahead = false;
@@ -751,7 +751,7 @@ enum err site_round_run(struct site_slot *l, const struct site_submission *w)
         TRY(round_advance(l, f));
         site_scrub_serve(s);
     }
-    TRY(catch_up(l, f));
+    TRY(fragment_catch_up(l, f));
     return site_theta_to(s, f, state->round, l->local); /* line 15; S10 */
 }
 
@@ -931,9 +931,9 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
             TRY(site_step_back(l, f));
         TRY(compare_state(l, f));
         if (MUTANT(JOINED_BEFORE))
-            TRY(catch_up(l, f));
+            TRY(fragment_catch_up(l, f));
         TRY(join_wait(l, f, found));
-        TRY(catch_up(l, f));
+        TRY(fragment_catch_up(l, f));
         TRY(send_stored(l, f));
         TRY(report_standing(l, f));
     }

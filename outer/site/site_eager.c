@@ -23,12 +23,12 @@ struct eager_key { /* of an eager start's file; its section: theta */
     uint64_t round;
 };
 
-static size_t elements_of(const struct site *s, unsigned fragment)
+static size_t fragment_elements(const struct site *s, unsigned fragment)
 {
     return s->replica->fragments->f[fragment].elements;
 }
 
-static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
+static void eager_path(char out[PATH_BYTES], unsigned fragment, uint64_t round)
 {
     snprintf(out, PATH_BYTES, "eager/%u/%" PRIu64, fragment, round);
 }
@@ -59,9 +59,9 @@ static enum err start_write(struct site_slot *l, unsigned fragment, uint64_t rou
     struct eager_key key = {fragment, round};
     struct record_form form = {"eager", start_fields, &key};
     struct file_part values = {l->eager.start,
-                               elements_of(l->site, fragment) * sizeof *l->eager.start};
+                               fragment_elements(l->site, fragment) * sizeof *l->eager.start};
     struct record_section section = {.parts = &values, .part_count = 1};
-    path_of(path, fragment, round);
+    eager_path(path, fragment, round);
     return store_write(l->site->env, path, &form, &section, 1);
 }
 
@@ -74,8 +74,8 @@ enum err site_eager_load(struct site_slot *l, unsigned fragment, uint64_t round,
     struct eager_key key = {0};
     struct record_form form = {"eager", start_fields, &key};
     struct record r;
-    struct file_part values = {base, elements_of(l->site, fragment) * sizeof *base};
-    path_of(path, fragment, round);
+    struct file_part values = {base, fragment_elements(l->site, fragment) * sizeof *base};
+    eager_path(path, fragment, round);
     *found = !MUTANT(START_FORGOTTEN) && w->ops->exists(w, path);
     if (!*found)
         return ERR_OK;
@@ -93,7 +93,7 @@ enum err site_eager_load(struct site_slot *l, unsigned fragment, uint64_t round,
 enum err site_eager_drop(struct site_slot *l, unsigned fragment, uint64_t round)
 {
     char path[PATH_BYTES];
-    path_of(path, fragment, round);
+    eager_path(path, fragment, round);
     return l->eager.start ? l->site->env->ops->forget(l->site->env, path) : ERR_OK;
 }
 
@@ -131,7 +131,7 @@ static enum err others_of(struct site_slot *l, const struct site_submission *w, 
                           float mine)
 {
     struct outer_state *m = l->site->replica;
-    size_t n = elements_of(l->site, w->fragment);
+    size_t n = fragment_elements(l->site, w->fragment);
     float *own = staging_at(&m->staging, STAGING_THETA, m->next.theta); /* free until the step */
     float *sum = staging_at(&m->staging, STAGING_BESIDE, l->eager.start);
     bool known = false;
@@ -154,7 +154,7 @@ enum err site_eager_others(struct site_slot *l, const struct site_submission *w)
         return ERR_OK;
     unsigned sites;
     TRY(site_members_count(l, w->fragment, &sites));
-    memset(l->eager.start, 0, elements_of(s, w->fragment) * sizeof *l->eager.start);
+    memset(l->eager.start, 0, fragment_elements(s, w->fragment) * sizeof *l->eager.start);
     l->eager.others = (float)(sites - 1) * w->weight; /* not heard: as many as there are */
     if (w->round == 0)
         return ERR_OK;
@@ -176,7 +176,7 @@ enum err site_eager_make(struct site_slot *l, const struct site_submission *w)
 {
     struct outer_state *m = l->site->replica;
     const struct outer_state_fragment *state = &m->state[w->fragment];
-    size_t n = elements_of(l->site, w->fragment);
+    size_t n = fragment_elements(l->site, w->fragment);
     float all = l->eager.others + w->weight;
     if (!eager_due(l, w))
         return ERR_OK;

@@ -89,7 +89,7 @@ static bool announcements_take(const struct record *r, struct site_announced *a)
 }
 
 /* A damaged one proves nothing; the next hello brings another. */
-static enum err announced_read(struct env *w, unsigned peer, struct site_announced *a)
+static enum err announced_file_read(struct env *w, unsigned peer, struct site_announced *a)
 {
     char path[PATH_BYTES], quoted[512];
     struct arena scratch = arena_make(0);
@@ -126,7 +126,7 @@ unsigned site_seen_keys(struct env *w, unsigned aggregator, const char *run, str
     struct site_announced a;
     struct signed_announcement read;
     unsigned count = 0;
-    enum err e = announced_read(w, aggregator, &a);
+    enum err e = announced_file_read(w, aggregator, &a);
     for (unsigned i = 0; e == ERR_OK && i < SITE_KEYS_MAX && a.last[i].size_bytes; i++) {
         struct site_seen_key *k = &keys[count];
         if (announcement_key(signer, run, &a.last[i], &read, &k->key) != ERR_OK)
@@ -143,7 +143,7 @@ uint64_t site_announced_term(struct env *w, unsigned aggregator)
 {
     struct site_announced a;
     struct signed_announcement read = {.term = 0};
-    if (announced_read(w, aggregator, &a) != ERR_OK ||
+    if (announced_file_read(w, aggregator, &a) != ERR_OK ||
         signed_announcement_read(&read, &a.last[0]) != ERR_OK)
         read.term = 0;
     err_clear();
@@ -158,7 +158,7 @@ enum err site_identity_open(struct site *s, struct arena *perm)
     TRY_ALLOC(s->announced = arena_array(perm, site_peers(s), sizeof *s->announced));
     for (unsigned p = 0; p < site_peers(s); p++) {
         struct site_announced *a = &s->announced[p];
-        TRY(announced_read(s->env, p, a));
+        TRY(announced_file_read(s->env, p, a));
         s->peer[p].signs = announcement_key(s->o->signer, s->o->run, &a->last[0], &read,
                                             &s->peer[p].key) == ERR_OK;
     }

@@ -177,7 +177,7 @@ static void slots_wait(struct site *s)
 }
 
 /* With post locked: the slot in which the caller has a round of this fragment. */
-static struct site_slot *slot_of(struct site *s, unsigned fragment)
+static struct site_slot *fragment_slot(struct site *s, unsigned fragment)
 {
     for (unsigned i = 0; i < s->inflight.slots; i++) {
         struct site_slot *l = &s->inflight.slot[i];
@@ -221,7 +221,7 @@ enum err site_acquire(struct site *s, unsigned fragment, float **local)
 {
     struct site_slot *l;
     post_lock(s);
-    ASSERT(!slot_of(s, fragment)); /* at most one round of a fragment is in flight */
+    ASSERT(!fragment_slot(s, fragment)); /* at most one round of a fragment is in flight */
     while (!(l = slot_free(s)))
         slots_wait(s); /* one slot for each round in flight: this one only has to report yet */
     slot_enter(l, SLOT_ACQUIRED);
@@ -235,7 +235,7 @@ enum err site_acquire(struct site *s, unsigned fragment, float **local)
 void site_submit(struct site *s, const struct site_submission *w)
 {
     post_lock(s);
-    struct site_slot *l = slot_of(s, w->fragment);
+    struct site_slot *l = fragment_slot(s, w->fragment);
     ASSERT(l);
     l->flight.submission = *w;
     slot_enter(l, SLOT_SUBMITTED);
@@ -277,7 +277,7 @@ enum err site_wait_stored(struct site *s)
 enum err site_eager(struct site *s, unsigned fragment, const float **start)
 {
     post_lock(s);
-    const struct site_slot *l = slot_of(s, fragment);
+    const struct site_slot *l = fragment_slot(s, fragment);
     ASSERT(l && l->eager.start);
     while (l->flight.state == SLOT_SUBMITTED)
         slots_wait(s);
@@ -292,7 +292,7 @@ enum err site_eager(struct site *s, unsigned fragment, const float **start)
 static bool in_flight_unreachable(struct site *s, unsigned fragment)
 {
     post_lock(s);
-    const struct site_slot *l = slot_of(s, fragment);
+    const struct site_slot *l = fragment_slot(s, fragment);
     bool yes = l && slot_running(l) && l->outage.failures;
     post_unlock(s);
     return yes;
@@ -333,7 +333,7 @@ float *site_blocking_memory(struct site *s)
 enum err site_complete(struct site *s, unsigned fragment)
 {
     post_lock(s);
-    struct site_slot *l = slot_of(s, fragment);
+    struct site_slot *l = fragment_slot(s, fragment);
     ASSERT(l);
     if (!l->thread && l->flight.state == SLOT_SUBMITTED) {
         post_unlock(s);
@@ -357,7 +357,7 @@ enum err site_reap(struct site *s, unsigned fragment, const float **theta,
 {
     enum err e = site_complete(s, fragment);
     post_lock(s);
-    struct site_slot *l = slot_of(s, fragment);
+    struct site_slot *l = fragment_slot(s, fragment);
     if (slot_complete(l)) /* else another round has failed */
         slot_enter(l, l->flight.state == SLOT_REPORTING ? SLOT_REAPED : SLOT_FREE);
     *theta = l->local;

@@ -49,8 +49,8 @@ static void round_first_roster(const struct site *s, struct site_announced_round
     r->members = r->of.u;
 }
 
-static bool announced_read(const struct site *s, const struct masks_step *x,
-                           struct site_announced_round *r)
+static bool announced_round_read(const struct site *s, const struct masks_step *x,
+                                 struct site_announced_round *r)
 {
     struct bytes_reader b = bytes_reader(x->answer.body, x->answer.body_bytes);
     r->roster_version = bytes_get_u32(&b);
@@ -71,7 +71,7 @@ static enum err announced_asked(struct site_slot *l, struct site_announced_round
     while (e == ERR_OK && !done && !*over) {
         e = site_masks_call(l, x, &done);
         *over = e == ERR_OK && !done && x->answer.answer.outcome == ROUND_BEHIND;
-        if (e == ERR_OK && done && !announced_read(s, x, r)) {
+        if (e == ERR_OK && done && !announced_round_read(s, x, r)) {
             done = false;
             e = site_masks_refused(l, r->of.fragment, r->of.round, "mask", SEAL_malformed);
         }
@@ -108,7 +108,8 @@ static enum err announced_check(struct site_slot *l, const struct site_announced
 }
 
 /* "c, d", as far as there is room; of an added site that has not come the name is not known. */
-static void names_text(const struct site *s, const struct set *sites, char *out, size_t size)
+static void masking_names_text(const struct site *s, const struct set *sites, char *out,
+                               size_t size)
 {
     size_t used = 0;
     *out = 0;
@@ -136,7 +137,7 @@ static enum err pairs_wait(struct site_slot *l, const struct site_announced_roun
     char names[256];
     for (unsigned i = 0; !*over && (looks || set_count(&missing)); i++) {
         if (i) {
-            names_text(s, &missing, names, sizeof names);
+            masking_names_text(s, &missing, names, sizeof names);
             site_notice(l, "waiting for the public keys of %s (secure aggregation)", names);
             TRY(site_sleep(l, pause));
             pause = 2 * pause < SETUP_LAST_MS ? 2 * pause : SETUP_LAST_MS;

@@ -85,7 +85,7 @@ static bool setup_head(const struct site *s, struct bytes_reader *r, struct setu
     return !r->bad;
 }
 
-static bool entry_read(struct bytes_reader *r, const struct setup *u, struct setup_entry *e)
+static bool setup_entry_read(struct bytes_reader *r, const struct setup *u, struct setup_entry *e)
 {
     e->site = bytes_get_u32(r);
     size_t n = bytes_get_u8(r);
@@ -126,8 +126,8 @@ struct set site_masks_missing(const struct site *s, const struct set *members)
 }
 
 /* ERR_DENIED: refused, and *answer says as what. */
-static enum err entry_take(struct site *s, const struct setup_entry *e, struct setup *u,
-                           const char **answer)
+static enum err setup_entry_take(struct site *s, const struct setup_entry *e, struct setup *u,
+                                 const char **answer)
 {
     struct site_masks *m = s->masks;
     bool had = keys_has(m->keys, e->site);
@@ -166,8 +166,8 @@ static enum err setup_read(struct site_slot *l, const struct masks_step *x, stru
     u->number = x->answer.number;
     u->malformed = !setup_head(l->site, &r, u);
     while (!u->malformed && bytes_left(&r)) {
-        u->malformed = !entry_read(&r, u, &entry);
-        enum err e = u->malformed ? ERR_OK : entry_take(l->site, &entry, u, &answer);
+        u->malformed = !setup_entry_read(&r, u, &entry);
+        enum err e = u->malformed ? ERR_OK : setup_entry_take(l->site, &entry, u, &answer);
         if (e == ERR_DENIED)
             key_refused(l, entry.name, answer, err_message());
         else

@@ -16,12 +16,12 @@
 
 enum { PATH_BYTES = 64 };
 
-static const struct fragment *fragment_of(const struct site *s, unsigned fragment)
+static const struct fragment *site_fragment(const struct site *s, unsigned fragment)
 {
     return &s->replica->fragments->f[fragment];
 }
 
-static void path_of(char out[PATH_BYTES], unsigned fragment, uint64_t round)
+static void outbox_path(char out[PATH_BYTES], unsigned fragment, uint64_t round)
 {
     snprintf(out, PATH_BYTES, "outbox/%u/%" PRIu64, fragment, round);
 }
@@ -83,7 +83,8 @@ static enum err box_write(struct site_slot *l)
                      steps = {charged, sizeof charged}, masked[3];
     struct record_section sections[BOX_SECTIONS + 1 + BOX_MASKED_SECTIONS] = {
         {.parts = &payload, .part_count = 1},
-        {.parts = own, .part_count = own_parts(l, fragment_of(s, l->box.fragment)->elements, own)}};
+        {.parts = own,
+         .part_count = own_parts(l, site_fragment(s, l->box.fragment)->elements, own)}};
     size_t count = BOX_SECTIONS;
     bytes_put_u64(&w, l->box.made.charged);
     masked_parts(l, masked);
@@ -95,7 +96,7 @@ static enum err box_write(struct site_slot *l)
     } else {
         sections[0].digest = l->box.made.payload;
     }
-    path_of(path, l->box.fragment, l->box.round);
+    outbox_path(path, l->box.fragment, l->box.round);
     return store_write(s->env, path, &form, sections, count);
 }
 
@@ -136,7 +137,7 @@ static bool masked_take(struct site_slot *l, const struct record *r)
 static bool box_take(struct site_slot *l, const struct site_box *b, const struct record *r,
                      unsigned fragment, uint64_t round)
 {
-    size_t elements = fragment_of(l->site, fragment)->elements;
+    size_t elements = site_fragment(l->site, fragment)->elements;
     const struct codec *c = codec_get(b->made.codec);
     struct file_part payload = {l->payload.bytes, b->made.payload_bytes}, own[2];
     uint64_t charged;
@@ -155,7 +156,7 @@ static bool box_take(struct site_slot *l, const struct site_box *b, const struct
 static enum err box_room(struct site_slot *l, const struct site_box *b, unsigned fragment)
 {
     const struct codec *c = codec_get(b->made.codec);
-    size_t most = c ? c->payload_max(c, fragment_of(l->site, fragment)->elements) : 0;
+    size_t most = c ? c->payload_max(c, site_fragment(l->site, fragment)->elements) : 0;
     return b->made.payload_bytes <= most ? site_payload_grow(l, b->made.payload_bytes) : ERR_OK;
 }
 
@@ -177,12 +178,12 @@ enum err site_outbox_load(struct site_slot *l, unsigned fragment, uint64_t round
     if (l->box.valid && l->box.fragment == fragment && l->box.round == round && box_stands(l))
         return ERR_OK;
     l->box.valid = false;
-    path_of(path, fragment, round);
+    outbox_path(path, fragment, round);
     if (MUTANT(RECOMPUTED) || !s->env->ops->exists(s->env, path))
         return ERR_OK;
     struct arena scratch = arena_make(0);
     enum err e =
-        store_read(s->env, path, &form, fragment_of(s, fragment)->elements * MOST, &r, &scratch);
+        store_read(s->env, path, &form, site_fragment(s, fragment)->elements * MOST, &r, &scratch);
     if (e == ERR_OK)
         e = box_room(l, &b, fragment);
     if (e == ERR_CORRUPT || (e == ERR_OK && !box_take(l, &b, &r, fragment, round)))
@@ -209,7 +210,7 @@ enum err site_outbox_repair(struct site_slot *l)
     struct record_form form = {"outbox", box_fields, &b};
     struct record r;
     struct file_part own[2];
-    size_t elements = fragment_of(s, l->box.fragment)->elements;
+    size_t elements = site_fragment(s, l->box.fragment)->elements;
     struct record_section kept = {.parts = own, .part_count = own_parts(l, elements, own)};
     struct digest_stream d;
     struct digest clear = digest_of(l->payload.bytes, l->box.made.payload_bytes), sent, held;
@@ -225,7 +226,7 @@ enum err site_outbox_repair(struct site_slot *l)
     for (size_t i = 0; i < kept.part_count; i++)
         digest_add(&d, own[i].data, own[i].size_bytes);
     held = digest_close(&d);
-    path_of(path, l->box.fragment, l->box.round);
+    outbox_path(path, l->box.fragment, l->box.round);
     enum err e = store_read(s->env, path, &form, elements * MOST, &r, &scratch);
     sent = digest_of(bytes, size);
     bool same =
@@ -281,7 +282,7 @@ static enum err delta_form(struct site_slot *l, const struct formation *from, fl
     const struct outer_state_fragment *state = &s->replica->state[from->w->fragment];
     struct staging *g = &s->replica->staging;
     struct dev *d = s->replica->dev;
-    size_t n = fragment_of(s, from->w->fragment)->elements;
+    size_t n = site_fragment(s, from->w->fragment)->elements;
     const float *theta;
     memcpy(l->residual, state->residual, n * sizeof *l->residual);
     if (l->discarded)
@@ -346,8 +347,9 @@ static enum err spike_check(const struct site_slot *l, const float *z, const str
 
 /* Invariant I3: the sent values plus residual' are exactly the training
  * (docs/protocol.md 4). */
-static enum err identity_check(struct site_slot *l, const struct codec *c, unsigned fragment,
-                               const struct formed *made, size_t payload_bytes)
+static enum err residual_identity_check(struct site_slot *l, const struct codec *c,
+                                        unsigned fragment, const struct formed *made,
+                                        size_t payload_bytes)
 {
     struct outer_state *m = l->site->replica;
     struct codec_call call = outer_state_call(m, fragment, m->state[fragment].codes);
@@ -367,7 +369,7 @@ static enum err metrics_of_delta(struct site *s, unsigned fragment, const struct
     struct outer_metrics_state *g = &s->own.metrics[fragment];
     metrics_own(g, s->replica->state[fragment].round, codec_sample(w, f->z, g->stride, g->count),
                 residual);
-    return codec_squares(w, delta, f->z, f->residual, fragment_of(s, fragment)->elements);
+    return codec_squares(w, delta, f->z, f->residual, site_fragment(s, fragment)->elements);
 }
 
 /* The larger of what the site's list of charges has and of what manifests name. */
@@ -386,7 +388,7 @@ static enum err contribution_form(struct site_slot *l, const struct formation *f
     unsigned fragment = w->fragment;
     const struct outer_state_fragment *state = &s->replica->state[fragment];
     const struct codec *c = codec_get(outer_state_codec(s->replica, fragment));
-    size_t n = fragment_of(s, fragment)->elements;
+    size_t n = site_fragment(s, fragment)->elements;
     uint64_t start = s->env->ops->now_ms(s->env);
     struct codec_work *work = s->replica->work;
     struct formed f;
@@ -403,10 +405,10 @@ static enum err contribution_form(struct site_slot *l, const struct formation *f
     enum err e = c->encode(c, &call, l->payload.bytes, &bytes, f.residual, f.z); /* S2 */
     ASSERT(e != ERR_OK || bytes <= l->payload.room);
     if (e == ERR_OK)
-        e = spike_check(l, f.z, fragment_of(s, fragment));
+        e = spike_check(l, f.z, site_fragment(s, fragment));
     if (e != ERR_OK)
         return err_add(e, "fragment %u, round %" PRIu64 ": ", fragment, state->round);
-    TRY(identity_check(l, c, fragment, &f, bytes));
+    TRY(residual_identity_check(l, c, fragment, &f, bytes));
     staging_out(&s->replica->staging, l->residual, f.residual, n);
     TRY(codec_squares(work, &left, f.residual, NULL, n));
     TRY(dev_sync(s->replica->dev));
@@ -462,7 +464,7 @@ enum err site_outbox_make_again(struct site_slot *l, unsigned fragment)
     TRY(site_withdrawn_load(s, fragment, round, trained, &w, &found));
     if (!found)
         return ERR_OK;
-    d->ops->zero(d, l->local, fragment_of(s, fragment)->elements * sizeof *l->local);
+    d->ops->zero(d, l->local, site_fragment(s, fragment)->elements * sizeof *l->local);
     ASSERT(!s->o->masks.on); /* then no round is given up */
     const struct formation from = {.w = &w, .base = trained, .again = true};
     enum err e = contribution_form(l, &from, l->local);
@@ -477,7 +479,7 @@ enum err site_outbox_trained(struct site_slot *l, unsigned fragment, float *valu
 {
     struct outer_state *m = l->site->replica;
     const struct outer_state_fragment *state = &m->state[fragment];
-    size_t n = fragment_of(l->site, fragment)->elements;
+    size_t n = site_fragment(l->site, fragment)->elements;
     ASSERT(l->box.valid && l->box.fragment == fragment && l->box.round == state->round);
     TRY(outer_state_decode(m, fragment, l->box.made.codec, m->mean,
                            &(struct codec_payload){l->payload.bytes, l->box.made.payload_bytes},
@@ -594,7 +596,7 @@ enum err site_round_tokens(struct site *s, unsigned fragment, uint64_t round, ui
 static enum err residual_give_back(struct site_slot *l, unsigned fragment)
 {
     struct outer_state *m = l->site->replica;
-    size_t n = fragment_of(l->site, fragment)->elements;
+    size_t n = site_fragment(l->site, fragment)->elements;
     float *residual = staging_at(&m->staging, STAGING_BESIDE, m->next.residual);
     TRY(outer_state_decode(m, fragment, l->box.made.codec, m->mean,
                            &(struct codec_payload){l->payload.bytes, l->box.made.payload_bytes},
@@ -611,7 +613,7 @@ static enum err book_clipped(struct site_slot *l, const struct manifest *m, floa
 {
     struct outer_state *r = l->site->replica;
     struct outer_state_fragment *next = &r->next;
-    size_t n = fragment_of(l->site, m->fragment)->elements;
+    size_t n = site_fragment(l->site, m->fragment)->elements;
     float *sent = next->residual; /* for now */
     log_event(LOG_WARN, "clipped", "fragment=%u round=%" PRIu64 " factor=%g", m->fragment, m->round,
               (double)factor);
@@ -632,7 +634,7 @@ static enum err residual_carry(struct site_slot *l, unsigned fragment)
     struct outer_state *m = l->site->replica;
     const struct outer_state_fragment *state = &m->state[fragment];
     float *trained = (float *)(void *)l->residual; /* no box: free */
-    size_t n = fragment_of(l->site, fragment)->elements;
+    size_t n = site_fragment(l->site, fragment)->elements;
     struct site_submission w;
     bool found;
     memcpy(m->next.residual, state->residual, n * sizeof *state->residual);
@@ -647,7 +649,7 @@ static enum err book_rolled_back(struct site_slot *l, unsigned fragment, bool se
 {
     const struct outer_state *m = l->site->replica;
     const struct outer_state_fragment *next = &m->next;
-    size_t n = fragment_of(l->site, fragment)->elements;
+    size_t n = site_fragment(l->site, fragment)->elements;
     TRY(sent ? residual_give_back(l, fragment) : residual_carry(l, fragment));
     for (size_t i = 0; next->discarded && i < n; i++)
         next->discarded[i] += (double)next->residual[i];
@@ -660,7 +662,7 @@ static enum err book_rolled_back(struct site_slot *l, unsigned fragment, bool se
 static void book_lost(struct site_slot *l, unsigned fragment, uint64_t round)
 {
     struct site *s = l->site;
-    size_t n = fragment_of(s, fragment)->elements;
+    size_t n = site_fragment(s, fragment)->elements;
     log_event(LOG_WARN, "residual_lost", "fragment=%u round=%" PRIu64, fragment, round);
     memset(s->replica->next.residual, 0, n * sizeof *s->replica->next.residual);
 }
@@ -673,7 +675,7 @@ enum err site_outbox_commit(struct site_slot *l, unsigned fragment, const struct
     const struct manifest_entry *entry = site_own_entry(s, m);
     bool included = entry && entry->included;
     bool dropped = MUTANT(RESIDUAL_LOST) || (MUTANT(ABORT_DROPPED) && manifest_aborted(m));
-    size_t n = fragment_of(s, fragment)->elements;
+    size_t n = site_fragment(s, fragment)->elements;
     TRY(site_outbox_load(l, fragment, m->round));
     /* No entry: an operator has removed this site. What it has stored meanwhile is given up, so
      * that its residual follows from the acts, and not from when it was told. */

@@ -24,7 +24,7 @@ struct site_scrub {
     char why[SCRUB_TEXT_MAX];
 };
 
-static struct site *site_of(void *self)
+static struct site *scrubbed_site(void *self)
 {
     struct site *s = self;
     site_lock(s);
@@ -75,7 +75,7 @@ static bool round_ahead(const struct site *s, const struct scrub_file *f)
 
 static enum err state_mend(void *self, const struct scrub_file *f)
 {
-    struct site *s = site_of(self);
+    struct site *s = scrubbed_site(self);
     unsigned fragment = (unsigned)f->number[0];
     if (round_ahead(s, f) || !s->env->ops->exists(s->env, f->path))
         return site_unlocked(s, ERR_INPUT);
@@ -86,7 +86,7 @@ static enum err state_mend(void *self, const struct scrub_file *f)
 
 static enum err current_mend(void *self, const struct scrub_file *f)
 {
-    struct site *s = site_of(self);
+    struct site *s = scrubbed_site(self);
     return site_unlocked(s, round_ahead(s, f)
                                 ? ERR_INPUT
                                 : outer_state_repair_current(s->replica, (unsigned)f->number[0]));
@@ -106,7 +106,7 @@ static enum err manifest_mend_locked(struct site *s, const struct scrub_file *f)
 
 static enum err manifest_mend(void *self, const struct scrub_file *f)
 {
-    struct site *s = site_of(self);
+    struct site *s = scrubbed_site(self);
     bool idle = round_ahead(s, f) || !f->number[1];
     return site_unlocked(s, idle ? ERR_INPUT : manifest_mend_locked(s, f));
 }
@@ -150,7 +150,7 @@ static enum err aggregate_mend_locked(struct site *s, const struct scrub_file *f
 
 static enum err aggregate_mend(void *self, const struct scrub_file *f)
 {
-    struct site *s = site_of(self);
+    struct site *s = scrubbed_site(self);
     bool idle = round_ahead(s, f) || !f->number[1];
     return site_unlocked(s, idle ? ERR_INPUT : aggregate_mend_locked(s, f));
 }
@@ -159,7 +159,7 @@ static enum err aggregate_mend(void *self, const struct scrub_file *f)
 
 static enum err outbox_mend(void *self, const struct scrub_file *f)
 {
-    struct site *s = site_of(self);
+    struct site *s = scrubbed_site(self);
     enum err e = err_set(ERR_CORRUPT, "this process no longer holds the contribution");
     for (unsigned i = 0; i <= s->inflight.slots; i++) {
         struct site_slot *l = i < s->inflight.slots ? &s->inflight.slot[i] : s->own.main;
@@ -173,14 +173,14 @@ static enum err outbox_mend(void *self, const struct scrub_file *f)
 
 static enum err id_mend(void *self, const struct scrub_file *f)
 {
-    struct site *s = site_of(self);
+    struct site *s = scrubbed_site(self);
     return site_unlocked(s, site_id_again(s, f->path));
 }
 
 static enum err begun_mend(void *self, const struct scrub_file *f)
 {
     (void)f;
-    struct site *s = site_of(self);
+    struct site *s = scrubbed_site(self);
     return site_unlocked(s, store_begin_again(s->env));
 }
 

@@ -5,8 +5,8 @@
 #include "outer/protocol/mutant.h"
 
 /* The sent values plus the residual are exactly the sum before. */
-static enum err identity_check(struct outer_state *m, unsigned fragment, const struct codec *c,
-                               const struct codec_payload *p)
+static enum err downlink_identity_check(struct outer_state *m, unsigned fragment,
+                                        const struct codec *c, const struct codec_payload *p)
 {
     float *sent = m->next.theta; /* free until the step */
     struct codec_call call = outer_state_call(m, fragment, m->state[fragment].codes);
@@ -44,7 +44,7 @@ enum err downlink_sum(struct outer_state *m, unsigned fragment, uint8_t *aggrega
         z[i] += residual[i];
     downlink_seed(m, fragment);
     TRY(c->encode(c, &call, made, &p.size_bytes, residual, z));
-    TRY(identity_check(m, fragment, c, &p));
+    TRY(downlink_identity_check(m, fragment, c, &p));
     codec_sum_codes(c, made, in->payloads, in->n, count);
     if (MUTANT(REENCODED_UNKEPT))
         memset(residual, 0, count * sizeof *residual);

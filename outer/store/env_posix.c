@@ -70,7 +70,7 @@ struct env_thread {
     void *self;
 };
 
-static void *thread_main(void *self)
+static void *posix_thread_main(void *self)
 {
     struct env_thread *t = self;
     t->run(t->self);
@@ -88,7 +88,7 @@ static enum err real_thread_start(struct env *w, struct env_thread **out, void (
         return err_set(ERR_MEMORY, "no memory for a thread");
     *t = (struct env_thread){.run = run, .self = self};
     signals_block(&before);
-    int failed = pthread_create(&t->thread, NULL, thread_main, t);
+    int failed = pthread_create(&t->thread, NULL, posix_thread_main, t);
     signals_restore(&before);
     if (failed) {
         free(t);

@@ -152,7 +152,7 @@ static enum err journal_damaged(const struct journal *j, const char *what)
                    j->path, j->sequence, j->size_bytes, what);
 }
 
-static enum err of_version(const struct journal *j, unsigned version)
+static enum err journal_of_version(const struct journal *j, unsigned version)
 {
     return err_set(ERR_MISMATCH,
                    "%s/%s: journal of version %u; this program reads version %d: start a new run "
@@ -161,17 +161,17 @@ static enum err of_version(const struct journal *j, unsigned version)
 }
 
 /* Known by its version: it is the first record, and of no other. */
-static enum err head_read(struct journal *j, const struct journal_record *r)
+static enum err journal_head_read(struct journal *j, const struct journal_record *r)
 {
     if (r->fragment != JOURNAL_VERSION)
-        return of_version(j, r->fragment);
+        return journal_of_version(j, r->fragment);
     j->whole_bytes = r->round;
     return ERR_OK;
 }
 
 /* The record at data, whole by its CRC: whose is it, what does it say? */
-static enum err record_read(struct journal *j, const uint8_t *data, size_t n,
-                            struct journal_record *r)
+static enum err journal_record_read(struct journal *j, const uint8_t *data, size_t n,
+                                    struct journal_record *r)
 {
     struct digest before;
     bool first = j->size_bytes == 0;
@@ -190,7 +190,7 @@ static enum err record_read(struct journal *j, const uint8_t *data, size_t n,
                        "for the rounds in flight",
                        j->env->root, j->path);
     if (first && r->kind != JOURNAL_HEAD)
-        return of_version(j, 1);
+        return journal_of_version(j, 1);
     if (sequence != j->sequence || !digest_equal(&before, &j->last))
         return journal_damaged(j, "does not follow the one before it");
     bool known = r->kind == JOURNAL_ACCEPT || r->kind == JOURNAL_SEAL ||
@@ -201,7 +201,7 @@ static enum err record_read(struct journal *j, const uint8_t *data, size_t n,
         return journal_damaged(j, "of a kind this version does not know: written by a newer one?");
     if (!body_get(b, r))
         return journal_damaged(j, "malformed");
-    return first ? head_read(j, r) : ERR_OK;
+    return first ? journal_head_read(j, r) : ERR_OK;
 }
 
 /* No whole record is at the end of the bytes that were read. A torn append is less than one record
@@ -223,7 +223,7 @@ static enum err journal_read(struct journal *j, const struct file_map *m, journa
         struct journal_record r;
         if (!n)
             break;
-        TRY(record_read(j, at, n, &r));
+        TRY(journal_record_read(j, at, n, &r));
         if (r.kind != JOURNAL_HEAD)
             TRY(visit(self, &r));
         j->last = digest_of(at, n);
@@ -239,7 +239,7 @@ static enum err journal_read(struct journal *j, const struct file_map *m, journa
 /* Bytes of whole records of this journal, as far as it is known, into a file of its own. The bytes
  * of a file whose fsync failed may be in memory alone, and no fsync of that file says so; what a
  * process before this one appended may be such bytes (docs/protocol.md 5, row 22). */
-static enum err copy_write(struct journal *j, const struct file_map *m)
+static enum err journal_copy_write(struct journal *j, const struct file_map *m)
 {
     TRY(j->env->ops->write(j->env, j->path, &(struct file_part){m->data, (size_t)j->size_bytes},
                            1));
@@ -271,7 +271,7 @@ static enum err journal_copy(struct journal *j)
     TRY(j->env->ops->map(j->env, j->path, &m));
     enum err e = copy_check(j, &m);
     if (e == ERR_OK)
-        e = copy_write(j, &m);
+        e = journal_copy_write(j, &m);
     j->env->ops->unmap(j->env, &m);
     return e;
 }
@@ -287,7 +287,7 @@ enum err journal_open(struct journal *j, struct env *w, const char *path, journa
     TRY(w->ops->map(w, path, &m));
     enum err e = journal_read(j, &m, visit, self);
     if (e == ERR_OK && (!MUTANT(JOURNAL_BELIEVED) || j->cut_bytes))
-        e = copy_write(j, &m);
+        e = journal_copy_write(j, &m);
     w->ops->unmap(w, &m);
     return e;
 }

@@ -16,7 +16,7 @@ struct state_head { /* of a state file; its sections: shared parts, own parts */
     struct digest manifest;
 };
 
-static void state_fields(struct record_cursor *c, void *self)
+static void state_head_fields(struct record_cursor *c, void *self)
 {
     struct state_head *h = self;
     record_u32(c, &h->fragment);
@@ -29,8 +29,8 @@ static void state_fields(struct record_cursor *c, void *self)
     record_digest(c, &h->manifest);
 }
 
-static struct state_head head_of(const struct outer_state_fragment *s, unsigned fragment,
-                                 size_t elements)
+static struct state_head state_head_of(const struct outer_state_fragment *s, unsigned fragment,
+                                       size_t elements)
 {
     uint8_t slabs = 0;
     while (slabs < OUTER_SLABS && s->slab[slabs])
@@ -89,8 +89,8 @@ static enum err state_write_to(const struct outer_state *m, struct env *w, const
                                const struct outer_state_fragment *s, unsigned fragment)
 {
     struct arena scratch = arena_make(0);
-    struct state_head head = head_of(s, fragment, outer_state_elements(m, fragment));
-    struct record_form form = {"state", state_fields, &head};
+    struct state_head head = state_head_of(s, fragment, outer_state_elements(m, fragment));
+    struct record_form form = {"state", state_head_fields, &head};
     struct sections x;
     struct record_section *list;
     size_t count;
@@ -152,11 +152,11 @@ static bool sections_fit(const struct record *r, const struct sections *x)
 }
 
 /* Fills the parts of s. */
-static enum err state_take(struct outer_state *m, const char *path, const struct state_head *head,
+static enum err state_file_take(struct outer_state *m, const char *path, const struct state_head *head,
                            const struct record *r, struct outer_state_fragment *s, struct arena *a)
 {
     struct sections x;
-    struct state_head ours = head_of(s, head->fragment, outer_state_elements(m, head->fragment));
+    struct state_head ours = state_head_of(s, head->fragment, outer_state_elements(m, head->fragment));
     const char *other = made_with(head, &ours);
     TRY(sections_of(&x, m, head->fragment, s, a));
     if (!other && !sections_fit(r, &x))
@@ -187,7 +187,7 @@ static enum err state_record(struct outer_state *m, unsigned fragment, const cha
     enum {
         MOST = (2 + OUTER_SLABS) * sizeof(float) + sizeof(double) + 1
     }; /* bytes an element, of any settings */
-    struct record_form form = {"state", state_fields, head};
+    struct record_form form = {"state", state_head_fields, head};
     return store_read(m->env, path, &form, outer_state_elements(m, fragment) * MOST, r, a);
 }
 
@@ -204,7 +204,7 @@ enum err outer_state_read(struct outer_state *m, unsigned fragment, uint64_t rou
     if (e == ERR_CORRUPT || (e == ERR_OK && (head.fragment != fragment || head.round != round)))
         e = outer_state_damaged(m, path);
     if (e == ERR_OK)
-        e = state_take(m, path, &head, &r, s, &scratch);
+        e = state_file_take(m, path, &head, &r, s, &scratch);
     arena_free(&scratch);
     return e;
 }
@@ -257,7 +257,7 @@ enum err outer_state_file_open(struct outer_state_file *f, const struct outer_st
 {
     const struct outer_state_fragment *s = &m->state[fragment];
     struct state_head head = {0};
-    struct record_form form = {"state", state_fields, &head};
+    struct record_form form = {"state", state_head_fields, &head};
     struct sections x;
     struct record r;
     int threads = m->dev->threads;
@@ -376,7 +376,7 @@ enum err outer_state_aggregate_put(struct outer_state *m, unsigned fragment,
 
 /* ---- CURRENT ---- */
 
-static void current_fields(struct record_cursor *c, void *self)
+static void current_state_fields(struct record_cursor *c, void *self)
 {
     struct outer_state_current *current = self;
     record_u32(c, &current->fragment);
@@ -384,7 +384,7 @@ static void current_fields(struct record_cursor *c, void *self)
     record_digest(c, &current->manifest);
 }
 
-static void current_path(char out[PATH_BYTES], unsigned fragment)
+static void current_state_path(char out[PATH_BYTES], unsigned fragment)
 {
     snprintf(out, PATH_BYTES, "frag/%u/CURRENT", fragment);
 }
@@ -394,8 +394,8 @@ enum err outer_state_current_write(struct outer_state *m, unsigned fragment,
 {
     char path[PATH_BYTES];
     struct outer_state_current current = {fragment, s->round, s->manifest};
-    struct record_form form = {"current", current_fields, &current};
-    current_path(path, fragment);
+    struct record_form form = {"current", current_state_fields, &current};
+    current_state_path(path, fragment);
     return store_write(m->env, path, &form, NULL, 0);
 }
 
@@ -404,9 +404,9 @@ enum err outer_state_current_read(struct outer_state *m, unsigned fragment,
 {
     char path[PATH_BYTES];
     struct arena scratch = arena_make(0);
-    struct record_form form = {"current", current_fields, out};
+    struct record_form form = {"current", current_state_fields, out};
     struct record r;
-    current_path(path, fragment);
+    current_state_path(path, fragment);
     enum err e = store_read(m->env, path, &form, 0, &r, &scratch);
     if (e == ERR_OK && out->fragment != fragment)
         e = outer_state_damaged(m, path);
@@ -443,8 +443,8 @@ enum err outer_state_newest(struct outer_state *m, unsigned fragment, const char
 
 /* Is the manifest that made this state intact, and the one before it, where that is kept, its
  * parent? */
-static enum err chain_check(struct outer_state *m, unsigned fragment, uint64_t round,
-                            struct digest *manifest)
+static enum err manifest_chain_check(struct outer_state *m, unsigned fragment, uint64_t round,
+                                     struct digest *manifest)
 {
     struct manifest made, before;
     char path[PATH_BYTES];
@@ -465,7 +465,7 @@ enum err outer_state_current_find(struct outer_state *m, unsigned fragment,
     char path[PATH_BYTES];
     uint64_t state = 0, manifest = 0;
     enum err e = outer_state_newest(m, fragment, "state", UINT64_MAX, &state);
-    current_path(path, fragment);
+    current_state_path(path, fragment);
     if (e == ERR_INPUT)
         return outer_state_damaged(m, path);
     TRY(e);
@@ -477,7 +477,7 @@ enum err outer_state_current_find(struct outer_state *m, unsigned fragment,
         outer_state_path(path, fragment, state, "MANIFEST");
         return outer_state_damaged(m, path);
     }
-    return manifest ? chain_check(m, fragment, manifest, &out->manifest) : ERR_OK;
+    return manifest ? manifest_chain_check(m, fragment, manifest, &out->manifest) : ERR_OK;
 }
 
 enum err outer_state_manifest_newest(struct outer_state *m, unsigned fragment, struct manifest *out)
@@ -495,7 +495,7 @@ bool outer_state_begun(struct outer_state *m)
     unsigned there = 0;
     uint64_t round = 0;
     for (unsigned p = 0; p < m->fragments->count; p++) {
-        current_path(path, p);
+        current_state_path(path, p);
         there += m->env->ops->exists(m->env, path);
         if (outer_state_newest(m, p, "state", UINT64_MAX, &round) == ERR_OK && round > 0)
             return true;

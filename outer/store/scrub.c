@@ -280,7 +280,7 @@ static enum err file_scrub(struct scrub *s, const struct scrub_row *row, const s
 
 /* ---- the rows' files ---- */
 
-static bool number_read(const char *name, uint64_t *number)
+static bool scrub_number_read(const char *name, uint64_t *number)
 {
     char rest;
     return *name && strspn(name, "0123456789") == strlen(name) && strlen(name) < 20 &&
@@ -306,7 +306,7 @@ static enum err row_walk(struct scrub *s, const struct scrub_row *row, const cha
     }
     for (size_t i = 0; e == ERR_OK && i < count; i++) {
         struct scrub_file found = f;
-        bool fits = number ? numbers < 2 && number_read(names[i], &found.number[numbers])
+        bool fits = number ? numbers < 2 && scrub_number_read(names[i], &found.number[numbers])
                            : !any || strncmp(names[i], pattern, n - 1) == 0;
         int bytes = snprintf(next, sizeof next, "%s%s%s", path, *path ? "/" : "", names[i]);
         if (!fits || bytes < 0 || (size_t)bytes >= sizeof next)

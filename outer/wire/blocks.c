@@ -3,7 +3,7 @@
 #include <string.h>
 #include "kernels/base/err.h"
 
-static uint64_t block_bytes(uint64_t total)
+static uint64_t block_bytes_for(uint64_t total)
 {
     uint64_t least = total / BLOCKS_MAX + (total % BLOCKS_MAX != 0);
     return (least / BLOCKS_UNIT + (least % BLOCKS_UNIT != 0)) * BLOCKS_UNIT;
@@ -14,17 +14,17 @@ void blocks_make(struct blocks *b, uint64_t total)
     memset(b, 0, sizeof *b);
     b->total = total;
     if (total)
-        b->count = (uint32_t)((total - 1) / block_bytes(total) + 1);
+        b->count = (uint32_t)((total - 1) / block_bytes_for(total) + 1);
 }
 
 uint64_t blocks_start(const struct blocks *b, uint32_t k)
 {
-    return k * block_bytes(b->total);
+    return k * block_bytes_for(b->total);
 }
 
 uint64_t blocks_bytes(const struct blocks *b, uint32_t k)
 {
-    uint64_t each = block_bytes(b->total), start = k * each;
+    uint64_t each = block_bytes_for(b->total), start = k * each;
     return b->total - start < each ? b->total - start : each;
 }
 
@@ -66,7 +66,7 @@ bool blocks_valid(const struct blocks *b)
 uint32_t blocks_at(const struct blocks *b, uint64_t offset)
 {
     ASSERT(offset < b->total);
-    return (uint32_t)(offset / block_bytes(b->total));
+    return (uint32_t)(offset / block_bytes_for(b->total));
 }
 
 enum blocks_fit blocks_fits(const struct blocks *b, uint64_t offset, uint64_t n)

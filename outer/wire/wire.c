@@ -323,7 +323,7 @@ static enum err answer_encode(struct packed *to, const void *message)
 
 /* Length of the UTF-8 sequence at p, at most n bytes: 0 when malformed, overlong, a surrogate or
  * past U+10FFFF. */
-static size_t utf8_length(const uint8_t *p, size_t n)
+static size_t wire_utf8_length(const uint8_t *p, size_t n)
 {
     if (p[0] < 0x80)
         return 1;
@@ -344,7 +344,7 @@ static enum err text_check(blob in, size_t capacity, const char *what)
         return err_set(ERR_PROTO, "%s of %zu bytes, at most %zu are allowed", what, in.len,
                        capacity - 1);
     for (size_t at = 0, n; at < in.len; at += n) {
-        n = utf8_length(in.data + at, in.len - at);
+        n = wire_utf8_length(in.data + at, in.len - at);
         if (n == 0 || in.data[at] == 0)
             return err_set(ERR_PROTO, "%s is not UTF-8 text, at byte %zu", what, at);
     }
@@ -489,7 +489,7 @@ static enum err hello_decode(void *message, const void *unpacked, struct arena *
 }
 
 /* Former values of train.steps: at least 1 and ascending, as schedule.h requires. */
-static enum err ends_in(struct wire_hello_answer *m, const uint64_t *ends, size_t n)
+static enum err former_steps_read(struct wire_hello_answer *m, const uint64_t *ends, size_t n)
 {
     if (n > WIRE_ENDS_MAX)
         return err_set(ERR_PROTO, "%zu former values of train.steps, at most %d are possible", n,
@@ -521,7 +521,7 @@ static enum err hello_answer_decode(void *message, const void *unpacked, struct 
     if (m->site >= ROUND_SITES_MAX || m->sites > ROUND_SITES_MAX ||
         ((p->roster || m->roster_version > 1) && !m->sites))
         return err_set(ERR_PROTO, "site %u of a roster of %u", m->site, m->sites);
-    TRY(ends_in(m, p->ends, p->n_ends));
+    TRY(former_steps_read(m, p->ends, p->n_ends));
     TRY(announcement_in(&m->announcement, p->announcement));
     return states_in(m->fragments, &m->fragment_count, p->fragments, p->n_fragments);
 }
