@@ -4,8 +4,7 @@
 
 enum err batch_open(struct batch *b, struct arena *perm, size_t tokens_max, size_t sequences_max)
 {
-    *b = (struct batch){
-        .tokens_max = tokens_max, .sequences_max = sequences_max, .sequence_weight = 1};
+    *b = (struct batch){.room = {tokens_max, sequences_max}, .sequence_weight = 1};
     TRY_ALLOC(b->tokens = arena_array(perm, tokens_max, sizeof *b->tokens));
     TRY_ALLOC(b->targets = arena_array(perm, tokens_max, sizeof *b->targets));
     TRY_ALLOC(b->positions = arena_array(perm, tokens_max, sizeof *b->positions));
@@ -19,6 +18,11 @@ enum err batch_open(struct batch *b, struct arena *perm, size_t tokens_max, size
     return ERR_OK;
 }
 
+void batch_weigh(struct batch *b, float sequence_weight)
+{
+    b->sequence_weight = sequence_weight;
+}
+
 void batch_clear(struct batch *b)
 {
     b->tokens_count = b->sequences = 0;
@@ -30,7 +34,7 @@ void batch_clear(struct batch *b)
 size_t batch_append(struct batch *b, size_t length)
 {
     size_t at = b->tokens_count;
-    ASSERT(b->tokens_max - at >= length && b->sequences < b->sequences_max);
+    ASSERT(b->room.tokens - at >= length && b->sequences < b->room.sequences);
     for (size_t p = 0; p < length; p++)
         b->positions[at + p] = (int32_t)p;
     memset(b->types + at, 0, length * sizeof *b->types);

@@ -11,6 +11,9 @@
 
 enum { BATCH_UNIT = 64 }; /* tokens: GEMM plans are cached by shape */
 
+struct batch_room { /* what was allocated */
+    size_t tokens, sequences;
+};
 struct batch {
     int32_t *tokens;    /* (tokens_count) input ids, 0 .. vocab-1 */
     int32_t *targets;   /* (tokens_count) the id that follows; negative: no loss at this position */
@@ -25,11 +28,11 @@ struct batch {
     uint32_t *numbers;
     uint64_t step; /* steps before this one */
     uint32_t site; /* whose example this is: masks differ between sites */
-    /* What the loss of a sequence counts, that of a token counting 1; set before a step. */
+    /* What the loss of a sequence counts, that of a token counting 1; batch_weigh sets it. */
     float sequence_weight;
     size_t tokens_count, sequences;
     size_t filled; /* tokens at the end, of tokens_count, that only fill the batch up */
-    size_t tokens_max, sequences_max; /* what was allocated */
+    struct batch_room room;
 };
 
 /* Allocates for at most that many tokens and sequences; empty until filled. */
@@ -37,6 +40,7 @@ enum err batch_open(struct batch *b, struct arena *perm, size_t tokens_max,
                     size_t sequences_max) MUST;
 
 void batch_clear(struct batch *b);
+void batch_weigh(struct batch *b, float sequence_weight); /* before a step */
 /* One more sequence of `length` tokens, with its positions, types 0 and no label; tokens and
  * targets are the caller's to fill, from the element that is returned on. */
 size_t batch_append(struct batch *b, size_t length);

@@ -66,7 +66,7 @@ static enum err cut_document(const struct work *w, struct tokenizer_scratch *x,
     }
     while (at > first + 1 && (s->data[at - 1] == '\n' || s->data[at - 1] == '\r'))
         at--;
-    enum err e = boundary_words(w->words, x, text, d.end - first, at - first, &place);
+    enum err e = boundary_words(w->encoding.words, x, text, d.end - first, at - first, &place);
     *cut = first + place;
     return e ? err_add(e, "%s: byte %llu: ", s->path, (unsigned long long)at + 1) : ERR_OK;
 }
@@ -77,7 +77,7 @@ enum err text_cut(const struct work *w, struct tokenizer_scratch *x, const struc
     *cut = at;
     if (at >= s->count)
         return ERR_OK;
-    if (!w->words) {
+    if (!w->encoding.words) {
         *cut = boundary_character(s->data, s->count, at);
         return ERR_OK;
     }
@@ -95,9 +95,9 @@ const struct owner *text_owner(const struct block *b)
 /* Evenly spread: the k-th of `held` blocks is where i * held / count steps from k to k + 1. */
 bool text_is_held(const struct work *w, uint64_t i)
 {
-    if (w->deal.count)
-        return w->blocks[i].part < 0;
-    return (i + 1) * w->held / w->block_count > i * w->held / w->block_count;
+    if (w->blocks.deal.count)
+        return w->blocks.list[i].part < 0;
+    return (i + 1) * w->blocks.held / w->blocks.count > i * w->blocks.held / w->blocks.count;
 }
 
 /* Ids have no lines: their blocks end anywhere. */
@@ -108,8 +108,8 @@ static enum err source_cut(const struct work *w, const struct source *s, uint64_
         *end = at + aim < s->count ? at + aim : s->count;
         return ERR_OK;
     }
-    if (!w->whole_documents)
-        return text_cut(w, w->scratch ? w->scratch[0] : NULL, s, at,
+    if (!w->blocks.whole_documents)
+        return text_cut(w, w->encoding.scratch ? w->encoding.scratch[0] : NULL, s, at,
                         block_end(s->data, s->count, at, aim), end);
     size_t next = text_document(s, at + (s->owners ? 1 : aim)) + 1;
     *end = next < s->document_count ? s->documents[next].start : s->count;
@@ -123,11 +123,11 @@ static enum err cut(struct work *w, size_t aim)
         for (uint64_t at = 0, end; at < s->count; at = end) {
             TRY(source_cut(w, s, at, aim, &end));
             const struct block b = {s, at, end - at, -1};
-            TRY(buffer_add(&w->cut, &b, sizeof b));
+            TRY(buffer_add(&w->blocks.buffer, &b, sizeof b));
         }
     }
-    w->blocks = (struct block *)(void *)w->cut.data;
-    w->block_count = w->cut.count / sizeof *w->blocks;
+    w->blocks.list = (struct block *)(void *)w->blocks.buffer.data;
+    w->blocks.count = w->blocks.buffer.count / sizeof *w->blocks.list;
     return ERR_OK;
 }
 
@@ -140,13 +140,13 @@ enum err text_owners_deal(struct work *w, struct text_report *report)
     for (size_t t = 0; t < w->source_count; t++)
         for (size_t i = 0; i < w->sources[t].document_count; i++)
             all[count++] = w->sources[t].owners[i];
-    TRY(owners_deal(&w->deal, all, count, w->o->held_out, w->o->sites, w->a));
-    report->owners = w->deal.count;
-    for (uint64_t i = 0; i < w->block_count; i++) {
-        struct block *b = &w->blocks[i];
-        b->part = owners_part(&w->deal, text_owner(b));
+    TRY(owners_deal(&w->blocks.deal, all, count, w->o->held_out, w->o->sites, w->a));
+    report->owners = w->blocks.deal.count;
+    for (uint64_t i = 0; i < w->blocks.count; i++) {
+        struct block *b = &w->blocks.list[i];
+        b->part = owners_part(&w->blocks.deal, text_owner(b));
     }
-    w->held = w->deal.held;
+    w->blocks.held = w->blocks.deal.held;
     return ERR_OK;
 }
 
@@ -154,11 +154,16 @@ enum err text_blocks_cut(struct work *w, uint64_t tokens)
 {
     uint64_t aim = tokens / ((uint64_t)BLOCKS_AIM * (w->o->sites + 1));
     aim = aim < BLOCK_BYTES_MIN ? BLOCK_BYTES_MIN : aim > BLOCK_BYTES_MAX ? BLOCK_BYTES_MAX : aim;
-    w->whole_documents = w->o->documents || w->o->source.owner ||
-                         w->document_count >= (uint64_t)DOCUMENTS_FEW * (w->o->sites + 1);
+    w->blocks.whole_documents = w->o->documents || w->o->source.owner ||
+                                w->document_count >= (uint64_t)DOCUMENTS_FEW * (w->o->sites + 1);
     TRY(cut(w, aim));
-    w->held = (uint64_t)(w->o->held_out * (double)w->block_count + 0.5);
-    if (w->o->held_out > 0 && w->held == 0)
-        w->held = 1;
+    w->blocks.held = (uint64_t)(w->o->held_out * (double)w->blocks.count + 0.5);
+    if (w->o->held_out > 0 && w->blocks.held == 0)
+        w->blocks.held = 1;
     return ERR_OK;
+}
+
+void text_blocks_free(struct work *w)
+{
+    buffer_free(&w->blocks.buffer);
 }

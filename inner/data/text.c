@@ -10,8 +10,8 @@
  * *turn. */
 static int64_t part_of(const struct work *w, uint64_t i, uint64_t *turn)
 {
-    if (w->deal.count)
-        return w->blocks[i].part;
+    if (w->blocks.deal.count)
+        return w->blocks.list[i].part;
     return text_is_held(w, i) ? -1 : (int64_t)((*turn)++ % w->o->sites);
 }
 
@@ -21,12 +21,12 @@ static enum err part_write(struct work *w, int64_t part, struct text_part *repor
 {
     struct text_out out = {.part = part, .report = report};
     uint64_t turn = 0, count = 0;
-    for (uint64_t i = 0; i < w->block_count; i++)
+    for (uint64_t i = 0; i < w->blocks.count; i++)
         if (part_of(w, i, &turn) == part)
-            w->mine[count++] = &w->blocks[i];
+            w->mine[count++] = w->blocks.list + i;
     if (text_is_indexed(w->o))
         return text_indexed_close(w, &out, text_blocks_put(w, &out, w->mine, count));
-    if (w->tokenizer) {
+    if (w->encoding.tokenizer) {
         TRY(text_blocks_put(w, &out, w->mine, count));
     } else {
         for (uint64_t i = 0; i < count; i++)
@@ -53,7 +53,7 @@ static enum err check_length(const struct work *w, int64_t part, uint64_t tokens
 /* With a tokenizer the tokens of a part are known when it is written. */
 static enum err parts_check(const struct work *w, const struct text_report *report)
 {
-    if (w->held)
+    if (w->blocks.held)
         TRY(check_length(w, -1, report->eval.tokens));
     for (uint32_t site = 0; site < w->o->sites; site++)
         TRY(check_length(w, site, report->train[site].tokens));
@@ -62,7 +62,7 @@ static enum err parts_check(const struct work *w, const struct text_report *repo
 
 static enum err parts_write(struct work *w, struct text_report *report)
 {
-    if (w->held)
+    if (w->blocks.held)
         TRY(part_write(w, -1, &report->eval));
     struct text_part all = report->eval;
     for (uint32_t site = 0; site < w->o->sites; site++) {
@@ -74,7 +74,7 @@ static enum err parts_write(struct work *w, struct text_report *report)
     report->tokens = all.tokens;
     if (text_is_indexed(w->o))
         report->documents = all.documents;
-    return w->tokenizer ? parts_check(w, report) : ERR_OK;
+    return w->encoding.tokenizer ? parts_check(w, report) : ERR_OK;
 }
 
 static void part_remove(const struct work *w, int64_t part, const struct text_part *report)
@@ -126,8 +126,8 @@ static enum err check_lengths(const struct work *w, uint64_t *longest)
 {
     uint64_t *tokens, turn = 0;
     TRY_ALLOC(tokens = arena_array(w->a, w->o->sites + 1, sizeof *tokens));
-    for (uint64_t i = 0; i < w->block_count; i++)
-        tokens[part_of(w, i, &turn) + 1] += w->blocks[i].count;
+    for (uint64_t i = 0; i < w->blocks.count; i++)
+        tokens[part_of(w, i, &turn) + 1] += w->blocks.list[i].count;
     for (uint32_t i = 0; i <= w->o->sites; i++) {
         *longest = tokens[i] > *longest ? tokens[i] : *longest;
         if (!w->o->tokenizer && (i > 0 || w->o->held_out > 0))
@@ -180,7 +180,7 @@ static enum err directory_describe(const struct work *w, struct text_report *rep
     s.kind = w->o->source.ids ? "" : "bytes";
     s.vocab = w->o->source.ids ? (int64_t)w->largest_id + 1 : 256;
     s.tokens = report->tokens;
-    if (w->tokenizer)
+    if (w->encoding.tokenizer)
         text_tokenizer_describe(w, &s, report);
     return sidecar_write(&s, w->o->out);
 }
@@ -204,18 +204,18 @@ static enum err prepare(struct work *w, char **paths, const bool *listed,
     TRY(text_blocks_cut(w, report->tokens));
     if (w->o->source.owner)
         TRY(text_owners_deal(w, report));
-    report->blocks = w->block_count;
+    report->blocks = w->blocks.count;
     TRY(check_lengths(w, &longest));
     uint64_t needed = w->o->tokenizer ? report->tokens / 4 : report->tokens;
     TRY(make_place(w, needed * w->id_bytes + (uint64_t)SHARD_HEADER_BYTES * (w->o->sites + 1)));
     if (w->o->tokenizer)
         TRY(text_tokenizer_open(w, report));
-    TRY_ALLOC(w->mine = arena_array(w->a, w->block_count, sizeof(struct block *)));
+    TRY_ALLOC(w->mine = arena_array(w->a, w->blocks.count, sizeof(struct block *)));
     if (!text_is_indexed(w->o))
         TRY_ALLOC(w->shard = arena_alloc(w->a, SHARD_HEADER_BYTES +
                                                    tokens_most(w, longest) * w->id_bytes));
     enum err e = parts_write(w, report);
-    if (!e && w->tokenizer)
+    if (!e && w->encoding.tokenizer)
         e = text_tokenizer_copy(w);
     if (!e)
         e = directory_describe(w, report);
@@ -225,7 +225,7 @@ static enum err prepare(struct work *w, char **paths, const bool *listed,
 enum err text_prepare(const char *const *paths, size_t path_count, const struct text_options *o,
                       struct arena *a, struct text_report *report)
 {
-    struct work w = {.o = o, .a = a, .start_id = -1};
+    struct work w = {.o = o, .a = a, .encoding.start_id = -1};
     char **files;
     bool *listed;
     ASSERT(o->sites >= 1 && o->sites <= TEXT_SITES_MAX && o->held_out >= 0 && o->held_out <= 0.5);
@@ -242,6 +242,6 @@ enum err text_prepare(const char *const *paths, size_t path_count, const struct 
     text_tokenizer_close(&w);
     for (size_t i = 0; i < w.source_count; i++)
         source_close(&w.sources[i]);
-    buffer_free(&w.cut);
+    text_blocks_free(&w);
     return e;
 }

@@ -8,7 +8,7 @@ static enum err open_index(const struct work *w, struct text_out *out)
     if (out->is_open)
         return ERR_OK;
     TRY(text_stem(w, out->part, out->report->shards, stem));
-    TRY(indexed_open(&out->index, stem, tokenizer_size(w->tokenizer)));
+    TRY(indexed_open(&out->index, stem, tokenizer_size(w->encoding.tokenizer)));
     out->is_open = true;
     return ERR_OK;
 }

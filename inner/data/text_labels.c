@@ -13,7 +13,8 @@ static enum err encode(void *self, const char *text, size_t bytes, struct arena 
 {
     struct encoder *x = self;
     x->ids.count = 0;
-    TRY(tokenizer_encode(x->w->tokenizer, x->w->scratch[0], text, bytes, &x->ids));
+    TRY(tokenizer_encode(x->w->encoding.tokenizer, x->w->encoding.scratch[0], text, bytes,
+                         &x->ids));
     *count = x->ids.count;
     if (!*count)
         return ERR_OK;
@@ -48,7 +49,7 @@ static enum err check_specials(const struct work *w)
     static const enum tokenizer_role needed[] = {TOKENIZER_CLS, TOKENIZER_SEP};
     int32_t id;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        TRY(tokenizer_need(w->tokenizer, needed[i], &id));
+        TRY(tokenizer_need(w->encoding.tokenizer, needed[i], &id));
     return ERR_OK;
 }
 
@@ -82,7 +83,7 @@ enum err text_labels_prepare(const char *const *paths, size_t path_count,
                              const struct text_options *o, const char *classes_of, struct arena *a,
                              struct labels_report *report)
 {
-    struct work w = {.o = o, .a = a, .start_id = -1};
+    struct work w = {.o = o, .a = a, .encoding.start_id = -1};
     enum err e = prepare(&w, paths, path_count, classes_of, report);
     text_tokenizer_close(&w);
     return e;

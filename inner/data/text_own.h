@@ -17,6 +17,22 @@ struct block {
     uint64_t first, count; /* ids, or bytes of text */
     int64_t part;          /* with owners: of its one document */
 };
+struct text_blocks { /* the cut text; cut.c writes it */
+    bool whole_documents;
+    struct owners_deal deal; /* with owners */
+    struct buffer buffer;    /* of struct block */
+    struct block *list;
+    uint64_t count, held; /* held: blocks of the held-out part */
+};
+struct text_encoding { /* what makes ids; text_tokens.c writes it */
+    struct tokenizer *tokenizer;
+    struct tokenizer *base;             /* with `learn`: what finds the words to learn from */
+    const struct tokenizer *words;      /* one of the two; NULL: bytes or ids */
+    struct tokenizer_scratch **scratch; /* one for each thread */
+    int threads;
+    int32_t start_id; /* before each document; -1: none */
+    uint64_t done_bytes;
+};
 struct work {
     const struct text_options *o;
     struct arena *a;
@@ -25,20 +41,10 @@ struct work {
     uint64_t document_count, text_bytes;
     uint32_t largest_id;
     unsigned id_bytes; /* of a shard's ids: 2, or 4 where a source may have ids beyond 65,535 */
-    bool whole_documents;
-    struct owners_deal deal; /* with owners */
-    struct buffer cut;       /* of struct block */
-    struct block *blocks;
-    uint64_t block_count, held; /* held: blocks of the held-out part */
-    const struct block **mine;  /* blocks of the part being written */
-    uint8_t *shard;             /* header and ids of the shard being filled */
-    struct tokenizer *tokenizer;
-    struct tokenizer *base;             /* with `learn`: what finds the words to learn from */
-    const struct tokenizer *words;      /* one of the two; NULL: bytes or ids */
-    struct tokenizer_scratch **scratch; /* one for each thread */
-    int threads;
-    int32_t start_id; /* before each document; -1: none */
-    uint64_t done_bytes;
+    struct text_blocks blocks;
+    const struct block **mine; /* blocks of the part being written */
+    uint8_t *shard;            /* header and ids of the shard being filled */
+    struct text_encoding encoding;
 };
 struct text_out { /* the shard being filled */
     int64_t part;
@@ -88,6 +94,7 @@ enum err text_words_open(struct work *w) MUST;
 enum err text_tokenizer_open(struct work *w, struct text_report *report) MUST;
 /* The blocks of all sources, how many are held out, and whole documents or not. */
 enum err text_blocks_cut(struct work *w, uint64_t tokens) MUST;
+void text_blocks_free(struct work *w); /* a zeroed one is fine */
 enum err text_owners_deal(struct work *w, struct text_report *report) MUST; /* with owners */
 /* A place at `at` or after it that cuts no word, sentence or character; at most the end of the
  * source. `from`: such a place before it. */

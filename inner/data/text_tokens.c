@@ -72,7 +72,7 @@ static enum err text_encode(const struct work *w, struct tokenizer_scratch *x,
                             struct buffer_ids *ids)
 {
     TRY(whole_check(b, text, bytes));
-    enum err e = tokenizer_encode(w->tokenizer, x, text, bytes, ids);
+    enum err e = tokenizer_encode(w->encoding.tokenizer, x, text, bytes, ids);
     return e ? err_add(e, "%s: from byte %llu on: ", b->source->path,
                        (unsigned long long)(text - b->source->data) + 1)
              : ERR_OK;
@@ -125,8 +125,8 @@ static enum err block_encode(const struct work *w, struct tokenizer_scratch *x,
             TRY(sentences_encode(w, x, b, &span, out));
             continue;
         }
-        if (span.begins && w->start_id >= 0)
-            TRY(buffer_ids_add(ids, w->start_id));
+        if (span.begins && w->encoding.start_id >= 0)
+            TRY(buffer_ids_add(ids, w->encoding.start_id));
         TRY(text_encode(w, x, b, span.text, span.bytes, ids));
     }
     return ERR_OK;
@@ -143,10 +143,11 @@ static void error_keep(enum err *error, char message[MESSAGE_BYTES], enum err e)
 
 static enum err group_encode(const struct work *w, struct group *g)
 {
-#pragma omp parallel for schedule(dynamic) num_threads(w->threads)
+#pragma omp parallel for schedule(dynamic) num_threads(w->encoding.threads)
     for (int i = 0; i < g->count; i++)
-        error_keep(&g->error, g->message,
-                   block_encode(w, w->scratch[omp_get_thread_num()], &g->pieces[i], &g->ids[i]));
+        error_keep(
+            &g->error, g->message,
+            block_encode(w, w->encoding.scratch[omp_get_thread_num()], &g->pieces[i], &g->ids[i]));
     return g->error ? err_set(g->error, "%s", g->message) : ERR_OK;
 }
 
@@ -158,10 +159,10 @@ static enum err group_put(struct work *w, struct text_out *out, const struct gro
             TRY(text_indexed_put(w, out, &g->pieces[i], &g->ids[i]));
         for (size_t j = 0; !text_is_indexed(w->o) && j < ids->count; j++)
             TRY(text_put(w, out, (uint32_t)ids->ids[j]));
-        w->done_bytes += g->pieces[i].count;
+        w->encoding.done_bytes += g->pieces[i].count;
     }
     if (w->o->progress)
-        w->o->progress(w->o->progress_self, "encode", w->done_bytes, w->text_bytes);
+        w->o->progress(w->o->progress_self, "encode", w->encoding.done_bytes, w->text_bytes);
     return ERR_OK;
 }
 
@@ -171,7 +172,7 @@ static enum err groups_put(struct work *w, struct text_out *out, struct group *g
 {
     uint64_t at = 0, done = 0, bytes = 0;
     while (at < count) {
-        TRY(piece_next(w, w->scratch[0], blocks[at], &done, &g->pieces[g->count]));
+        TRY(piece_next(w, w->encoding.scratch[0], blocks[at], &done, &g->pieces[g->count]));
         bytes += g->pieces[g->count++].count;
         if (done == blocks[at]->count) {
             at++;
@@ -222,7 +223,7 @@ static enum err piece_count_words(const struct work *w, struct tokenizer_scratch
     struct span span;
     while (span_next(&c, &span)) {
         TRY(whole_check(b, span.text, span.bytes));
-        TRY(tokenizer_words(w->base, x, span.text, span.bytes, &sink));
+        TRY(tokenizer_words(w->encoding.base, x, span.text, span.bytes, &sink));
     }
     return ERR_OK;
 }
@@ -242,22 +243,22 @@ static enum err block_count_words(const struct work *w, struct tokenizer_scratch
 static enum err words_count(struct work *w, struct lesson *l)
 {
     uint64_t done = 0;
-    for (uint64_t at = 0; at < w->block_count; at += GROUP_BLOCKS) {
-        uint64_t end = w->block_count - at < GROUP_BLOCKS ? w->block_count : at + GROUP_BLOCKS;
-#pragma omp parallel for schedule(dynamic) num_threads(w->threads)
+    for (uint64_t at = 0; at < w->blocks.count; at += GROUP_BLOCKS) {
+        uint64_t end = w->blocks.count - at < GROUP_BLOCKS ? w->blocks.count : at + GROUP_BLOCKS;
+#pragma omp parallel for schedule(dynamic) num_threads(w->encoding.threads)
         for (uint64_t i = at; i < end; i++)
             if (!text_is_held(w, i))
                 error_keep(&l->error, l->message,
-                           block_count_words(w, w->scratch[omp_get_thread_num()],
-                                             &l->words[omp_get_thread_num()], &w->blocks[i]));
+                           block_count_words(w, w->encoding.scratch[omp_get_thread_num()],
+                                             &l->words[omp_get_thread_num()], &w->blocks.list[i]));
         if (l->error)
             return err_set(l->error, "%s", l->message);
         for (uint64_t i = at; i < end; i++)
-            done += w->blocks[i].count;
+            done += w->blocks.list[i].count;
         if (w->o->progress)
             w->o->progress(w->o->progress_self, "count words", done, w->text_bytes);
     }
-    for (int i = 1; i < w->threads; i++)
+    for (int i = 1; i < w->encoding.threads; i++)
         TRY(tally_merge(&l->words[0], &l->words[i]));
     tally_sort(&l->words[0]);
     return ERR_OK;
@@ -265,8 +266,8 @@ static enum err words_count(struct work *w, struct lesson *l)
 
 static enum err learn_from(struct work *w, struct lesson *l, const struct learn_options *o)
 {
-    TRY_ALLOC(l->words = arena_array(w->a, (size_t)w->threads, sizeof *l->words));
-    for (int i = 0; i < w->threads; i++)
+    TRY_ALLOC(l->words = arena_array(w->a, (size_t)w->encoding.threads, sizeof *l->words));
+    for (int i = 0; i < w->encoding.threads; i++)
         TRY(tally_open(&l->words[i]));
     TRY(words_count(w, l));
     return learn_write(&l->words[0], o, w->o->out);
@@ -292,7 +293,7 @@ static enum err learn(struct work *w)
     struct lesson l = {0};
     TRY(learn_options(w, &o));
     enum err e = learn_from(w, &l, &o);
-    for (int i = 0; l.words && i < w->threads; i++)
+    for (int i = 0; l.words && i < w->encoding.threads; i++)
         tally_close(&l.words[i]);
     return e;
 }
@@ -301,11 +302,11 @@ static enum err learn(struct work *w)
 
 static enum err scratch_open(struct work *w)
 {
-    w->threads = omp_get_max_threads();
-    TRY_ALLOC(w->scratch =
-                  arena_array(w->a, (size_t)w->threads, sizeof(struct tokenizer_scratch *)));
-    for (int i = 0; i < w->threads; i++)
-        TRY(tokenizer_scratch_open(&w->scratch[i]));
+    w->encoding.threads = omp_get_max_threads();
+    TRY_ALLOC(w->encoding.scratch = arena_array(w->a, (size_t)w->encoding.threads,
+                                                sizeof(struct tokenizer_scratch *)));
+    for (int i = 0; i < w->encoding.threads; i++)
+        TRY(tokenizer_scratch_open(&w->encoding.scratch[i]));
     return ERR_OK;
 }
 
@@ -314,13 +315,13 @@ enum err text_words_open(struct work *w)
     struct learn_options o;
     TRY(scratch_open(w));
     if (!w->o->learn) {
-        TRY(tokenizer_open(&w->tokenizer, w->o->tokenizer));
-        w->words = w->tokenizer;
+        TRY(tokenizer_open(&w->encoding.tokenizer, w->o->tokenizer));
+        w->encoding.words = w->encoding.tokenizer;
         return ERR_OK;
     }
     TRY(learn_options(w, &o));
-    TRY(learn_words_open(&w->base, &o));
-    w->words = w->base;
+    TRY(learn_words_open(&w->encoding.base, &o));
+    w->encoding.words = w->encoding.base;
     return ERR_OK;
 }
 
@@ -329,12 +330,12 @@ enum err text_tokenizer_open(struct work *w, struct text_report *report)
     static const enum tokenizer_role starts[] = {TOKENIZER_BOS, TOKENIZER_EOS, TOKENIZER_SEP};
     if (w->o->learn) {
         TRY(learn(w));
-        TRY(tokenizer_open(&w->tokenizer, w->o->out));
+        TRY(tokenizer_open(&w->encoding.tokenizer, w->o->out));
     }
     for (int i = 2; i >= 0; i--)
-        if (tokenizer_special(w->tokenizer, starts[i]) >= 0)
-            w->start_id = tokenizer_special(w->tokenizer, starts[i]);
-    report->vocab = tokenizer_size(w->tokenizer);
+        if (tokenizer_special(w->encoding.tokenizer, starts[i]) >= 0)
+            w->encoding.start_id = tokenizer_special(w->encoding.tokenizer, starts[i]);
+    report->vocab = tokenizer_size(w->encoding.tokenizer);
     report->largest_id = w->largest_id = (uint32_t)report->vocab - 1;
     w->id_bytes = report->vocab > UINT16_MAX + 1 ? 4 : 2;
     return ERR_OK;
@@ -342,15 +343,15 @@ enum err text_tokenizer_open(struct work *w, struct text_report *report)
 
 void text_tokenizer_close(struct work *w)
 {
-    tokenizer_close(w->tokenizer);
-    tokenizer_close(w->base);
-    for (int i = 0; w->scratch && i < w->threads; i++)
-        tokenizer_scratch_close(w->scratch[i]);
+    tokenizer_close(w->encoding.tokenizer);
+    tokenizer_close(w->encoding.base);
+    for (int i = 0; w->encoding.scratch && i < w->encoding.threads; i++)
+        tokenizer_scratch_close(w->encoding.scratch[i]);
 }
 
 static const char *copy_name(const struct work *w)
 {
-    const char *file = tokenizer_file(w->tokenizer);
+    const char *file = tokenizer_file(w->encoding.tokenizer);
     size_t length = strlen(file);
     return length > 4 && !strcmp(file + length - 4, ".txt") ? "vocab.txt" : "tokenizer.json";
 }
@@ -365,16 +366,16 @@ void text_tokenizer_describe(const struct work *w, struct sidecar *s, struct tex
                                                 [SIDECAR_MASK] = TOKENIZER_MASK,
                                                 [SIDECAR_PAD] = TOKENIZER_PAD,
                                                 [SIDECAR_UNK] = TOKENIZER_UNK};
-    struct digest d = tokenizer_digest(w->tokenizer);
+    struct digest d = tokenizer_digest(w->encoding.tokenizer);
     digest_hex(&d, report->sha256);
     s->tokenizer = copy_name(w);
-    s->kind = kinds[tokenizer_kind(w->tokenizer)];
+    s->kind = kinds[tokenizer_kind(w->encoding.tokenizer)];
     s->sha256 = report->sha256;
-    s->vocab = tokenizer_size(w->tokenizer);
-    s->word_start = tokenizer_word_start(w->tokenizer);
+    s->vocab = tokenizer_size(w->encoding.tokenizer);
+    s->word_start = tokenizer_word_start(w->encoding.tokenizer);
     s->documents = report->documents;
     for (int i = 0; i < SIDECAR_SPECIALS; i++)
-        s->special[i] = tokenizer_special(w->tokenizer, roles[i]);
+        s->special[i] = tokenizer_special(w->encoding.tokenizer, roles[i]);
     report->masks = s->special[SIDECAR_CLS] >= 0 && s->special[SIDECAR_SEP] >= 0 &&
                     s->special[SIDECAR_MASK] >= 0;
 }
@@ -402,12 +403,12 @@ static enum err file_copy(const struct work *w, const char *from, const char *na
 enum err text_tokenizer_copy(const struct work *w)
 {
     static const char *const beside[] = {"tokenizer_config.json", "special_tokens_map.json"};
-    const char *file = tokenizer_file(w->tokenizer), *slash = strrchr(file, '/');
+    const char *file = tokenizer_file(w->encoding.tokenizer), *slash = strrchr(file, '/');
     char *path;
     if (w->o->learn)
         return ERR_OK;
-    if (tokenizer_text(w->tokenizer))
-        TRY(text_write(w, tokenizer_text(w->tokenizer), copy_name(w)));
+    if (tokenizer_text(w->encoding.tokenizer))
+        TRY(text_write(w, tokenizer_text(w->encoding.tokenizer), copy_name(w)));
     else
         TRY(file_copy(w, file, copy_name(w)));
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {

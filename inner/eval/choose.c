@@ -71,7 +71,7 @@ static void add(struct choose *x, const struct choices *c, const struct choices_
 static enum err run(struct choose *x, double *scores, size_t first)
 {
     struct batch *b = &x->batch;
-    if (b->tokens_max - b->tokens_count >= BATCH_UNIT && b->sequences < b->sequences_max)
+    if (b->room.tokens - b->tokens_count >= BATCH_UNIT && b->sequences < b->room.sequences)
         batch_fill_up(b, 0);
     TRY(model_eval_losses(x->model, b, x->losses));
     for (size_t i = 0; i < x->places_count; i++) {
@@ -101,7 +101,7 @@ static size_t same_before(const struct choices *c, const struct choices_question
 static bool has_room(const struct choose *x, size_t tokens)
 {
     const struct batch *b = &x->batch;
-    return b->tokens_max - b->tokens_count >= tokens && b->sequences < b->sequences_max;
+    return b->room.tokens - b->tokens_count >= tokens && b->sequences < b->room.sequences;
 }
 
 enum err choose_scores(struct choose *x, const struct choices *c, size_t first, size_t end,

@@ -157,8 +157,8 @@ static enum err count_predictions(struct model *m, const struct loader *l, const
 /* Windows of a pass. */
 static uint64_t pass_windows(const struct loader *l, const struct batch *b)
 {
-    uint64_t most = b->tokens_max / l->options.sequence,
-             room = b->sequences_max - l->options.objective->varies;
+    uint64_t most = b->room.tokens / l->options.sequence,
+             room = b->room.sequences - l->options.objective->varies;
     return most < room ? most : room;
 }
 

@@ -164,8 +164,7 @@ void pipeline_load(struct pipeline *p, int64_t step)
         return;
     objective_step(p->parts.loader, (uint64_t)step, 0, p->parts.loader->rank_sequences,
                    p->parts.batch);
-    p->parts.batch->sequence_weight =
-        (float)objective_sequence_weight(p->parts.loader, (uint64_t)step);
+    batch_weigh(p->parts.batch, (float)objective_sequence_weight(p->parts.loader, (uint64_t)step));
     p->loaded = step;
 }
 

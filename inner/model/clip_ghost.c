@@ -431,7 +431,7 @@ static enum err ghost_pass(struct ghost *g, const struct batch *b, bool weighted
         g->ops.norm_bwd = ghost_norm_bwd;
         g->ops.embed_bwd = ghost_embed_bwd;
     }
-    one.sequence_weight = 1;
+    batch_weigh(&one, 1);
     g->batch = &one;
     g->weighted = weighted;
     number_records(g, b);

@@ -32,7 +32,7 @@ static enum err slow_gradient(struct clip *c, const struct batch *b, size_t reco
     for (size_t i = c->cut.first[record]; i < c->cut.first[record + 1]; i++) {
         batch_clear(&c->own);
         batch_take(&c->own, b, i);
-        c->own.sequence_weight = clip_label_weight(c, record) / scale;
+        batch_weigh(&c->own, clip_label_weight(c, record) / scale);
         TRY(model_accumulate(c->m, &c->own, scale, NULL, c->loss));
     }
     return ERR_OK;

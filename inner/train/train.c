@@ -187,7 +187,7 @@ static size_t mapped_bytes(const struct loader *l)
 static enum err open_model(struct train *t, struct arena *perm)
 {
     const struct settings *s = t->settings;
-    const struct model_options o = {s, &t->table, t->data.batch->tokens_max, true};
+    const struct model_options o = {s, &t->table, t->data.batch->room.tokens, true};
     struct model_sharing by = {.map = NULL};
     struct unit_map *map;
     if (optim_shares(s, t->coll->size)) {

@@ -95,8 +95,7 @@ static enum err backward(struct train *t, struct step_targets *targets)
     size_t sequences = t->data.loader->rank_sequences;
     struct batch_division *x = t->division.state;
     const struct model_grad_hook hook = {&x->reduce, grad_reduce_ready};
-    t->data.batch->sequence_weight =
-        (float)objective_sequence_weight(t->data.loader, (uint64_t)t->step);
+    batch_weigh(t->data.batch, (float)objective_sequence_weight(t->data.loader, (uint64_t)t->step));
     x->reduce.local = !compress_sums(t->settings, t->step);
     choose_ranges(t, x);
     if (model_grads(t->model))

@@ -111,7 +111,7 @@ enum err evaluation_run(struct load *l, const struct evaluation_options *o,
     TRY(evaluate_open(&e.sums, &l->run.s, (struct evaluate_rank){0, 1}, &l->run.perm));
     e.sums.told = told->progress;
     e.sums.self = told->self;
-    TRY(load_model(l, e.b.tokens_max));
+    TRY(load_model(l, e.b.room.tokens));
     if (l->run.s.data_eval.count && !o->details)
         TRY(sets_evaluate(&e));
     return tasks_evaluate(&e);

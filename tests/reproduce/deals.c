@@ -167,7 +167,7 @@ static enum err time_steps(struct deals *x)
     if (x->c->size < 2 || x->c->size > RANKS || x->steps > BENCH_REPEATS_MAX)
         return err_set(ERR_CONFIG, "2 to %d ranks, at most %d steps", RANKS, BENCH_REPEATS_MAX);
     TRY(open_loader(x, &l, (unsigned)x->c->rank, (unsigned)x->c->size));
-    TRY(open_model(x, x->b.tokens_max));
+    TRY(open_model(x, x->b.room.tokens));
     uint32_t *order = l.deal.order;
     for (long i = -WARM_STEPS; i < x->steps; i++)
         for (int undealt = 0; undealt < 2; undealt++) {

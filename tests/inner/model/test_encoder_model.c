@@ -266,7 +266,7 @@ static void every_position_is_a_target(void **state)
     float logits[V];
     double want = 0;
     build(&e);
-    assert_int_equal(e.b.tokens_count, e.b.tokens_max);
+    assert_int_equal(e.b.tokens_count, e.b.room.tokens);
     for (size_t i = 0; i < e.b.tokens_count; i++)
         e.b.targets[i] = e.b.tokens[i];
     for (size_t i = 0; i < e.b.tokens_count; i++) {
