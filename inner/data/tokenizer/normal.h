@@ -19,6 +19,11 @@ enum normal_kind {
     NORMAL_STRIP,
     NORMAL_CHARSMAP
 };
+struct normal_charsmap {          /* normal_charsmap.c writes it */
+    const uint8_t *units, *texts; /* double array of uint32, strings ended by zero */
+    size_t unit_count, text_bytes;
+    const uint8_t *ascii[128]; /* replacement of an ASCII character, or NULL */
+};
 struct normal_op {
     enum normal_kind kind;
     enum unicode_form form;            /* FORM */
@@ -27,9 +32,7 @@ struct normal_op {
     const uint8_t *from, *to;          /* REPLACE; PREPEND has `to` alone */
     size_t from_bytes, to_bytes;       /* REPLACE, PREPEND */
     bool left, right;                  /* STRIP: white space at this end */
-    const uint8_t *units, *texts;      /* CHARSMAP: double array of uint32, strings ended by zero */
-    size_t unit_count, text_bytes;     /* CHARSMAP */
-    const uint8_t *ascii[128];         /* CHARSMAP: replacement of an ASCII character, or NULL */
+    struct normal_charsmap charsmap;   /* CHARSMAP */
 };
 struct normal {
     struct normal_op ops[NORMAL_OPS_MAX];

@@ -7,7 +7,7 @@ enum { GRAPHEME_BYTES_MAX = 5 }; /* longer clusters are looked up character by c
 
 static uint32_t unit_at(const struct normal_op *op, size_t i)
 {
-    const uint8_t *p = op->units + 4 * i;
+    const uint8_t *p = op->charsmap.units + 4 * i;
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
@@ -22,18 +22,19 @@ static const uint8_t *replacement(const struct normal_op *op, const uint8_t *s, 
     size_t at = unit_offset(unit_at(op, 0));
     for (size_t i = 0; i < n && s[i]; i++) {
         at ^= s[i];
-        if (at >= op->unit_count)
+        if (at >= op->charsmap.unit_count)
             return NULL;
         uint32_t unit = unit_at(op, at);
         if ((unit & (1u << 31 | 0xffu)) != s[i])
             return NULL;
         at ^= unit_offset(unit);
-        if (at >= op->unit_count)
+        if (at >= op->charsmap.unit_count)
             return NULL;
         if (unit >> 8 & 1) {
             size_t value = unit_at(op, at) & ~(1u << 31);
-            bool inside = value < op->text_bytes && (op->texts[value] & 0xc0) != 0x80;
-            return inside ? op->texts + value : (const uint8_t *)"";
+            bool inside =
+                value < op->charsmap.text_bytes && (op->charsmap.texts[value] & 0xc0) != 0x80;
+            return inside ? op->charsmap.texts + value : (const uint8_t *)"";
         }
     }
     return NULL;
@@ -54,12 +55,12 @@ enum err normal_charsmap_open(struct normal_op *op, const uint8_t *table, size_t
         return err_set(ERR_INPUT, "precompiled_charsmap: byte %zu of its strings is not UTF-8",
                        bad + 1);
     *op = (struct normal_op){.kind = NORMAL_CHARSMAP,
-                             .units = table + 4,
-                             .unit_count = array / 4,
-                             .texts = table + 4 + array,
-                             .text_bytes = bytes - 4 - array};
+                             .charsmap = {.units = table + 4,
+                                          .unit_count = array / 4,
+                                          .texts = table + 4 + array,
+                                          .text_bytes = bytes - 4 - array}};
     for (uint8_t c = 1; c < 128; c++)
-        op->ascii[c] = replacement(op, &c, 1);
+        op->charsmap.ascii[c] = replacement(op, &c, 1);
     return ERR_OK;
 }
 
@@ -76,7 +77,7 @@ enum err normal_charsmap_apply(const struct normal_op *op, const uint8_t *s, siz
     uint32_t point;
     for (size_t at = 0, bytes; at < n; at += bytes) {
         bool alone = s[at] < 0x80 && at + 1 < n && s[at + 1] < 0x80 && s[at] != '\r';
-        if (alone && !op->ascii[s[at]]) {
+        if (alone && !op->charsmap.ascii[s[at]]) {
             bytes = 1;
             TRY(buffer_add(out, s + at, 1));
             continue;
