@@ -136,8 +136,8 @@ static bool pin_put(struct aggregator *a, unsigned site, const struct signer_ide
     return false;
 }
 
-static bool site_identify(struct aggregator *a, unsigned site, const struct wire_hello *m,
-                          struct wire_hello_answer *answer)
+static bool hello_identify(struct aggregator *a, unsigned site, const struct wire_hello *m,
+                           struct wire_hello_answer *answer)
 {
     struct signer *s = a->o->signer;
     struct signer_identity seen;
@@ -310,7 +310,7 @@ const struct aggregator_signs aggregator_signs_identity = {.open = identity_open
                                                            .read = pins_read,
                                                            .again = pins_write,
                                                            .sign = manifest_sign,
-                                                           .identify = site_identify,
+                                                           .identify = hello_identify,
                                                            .proofs = hello_proofs,
                                                            .announcement = announcement_get,
                                                            .header_signed = header_signed,

@@ -235,7 +235,7 @@ static bool postpone_due(struct stepper *s, const struct stepper_event *e, unsig
     return true;
 }
 
-static void exchange_due(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
+static void submit_due(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
 {
     unsigned order[ROUND_FRAGMENTS_MAX], count = due_in_order(s, e->step, order);
     unsigned ending[ROUND_FRAGMENTS_MAX], begin = 0, end = 0;
@@ -270,13 +270,13 @@ static int64_t action_skip(const struct stepper *s, const struct stepper_event *
     return end;
 }
 
-static void after_step(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
+static void step_ended(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
 {
     struct stepper_event there = *e;
     there.step = action_skip(s, e, u);
     if (!s->o.before_update)
         apply_landing(s, &there, u);
-    exchange_due(s, &there, u);
+    submit_due(s, &there, u);
 }
 
 /* ---- restart and moves ---- */
@@ -400,7 +400,7 @@ static void event_resume(struct stepper *s, const struct stepper_event *e, struc
     }
     if (!s->o.before_update)
         apply_landing(s, &there, u);
-    exchange_due(s, &there, u);
+    submit_due(s, &there, u);
 }
 
 /* Quorum: the others have continued without this site; it continues from their newest state. */
@@ -445,7 +445,7 @@ void stepper_step(struct stepper *s, const struct stepper_event *e, struct stepp
             apply_landing(s, e, u);
         break;
     case STEPPER_AFTER_STEP:
-        after_step(s, e, u);
+        step_ended(s, e, u);
         break;
     case STEPPER_MOVED:
         others_follow(s, e, u);
