@@ -42,7 +42,7 @@ auto:yes:nvcc)
     options="-DCUDA=ON ${list:+-DCUDA_ARCHITECTURES=$list}"
     ;;
 auto:yes:) echo "gpu      no nvcc, so for the CPU only; deploy/install-cuda.sh brings it, then this once more" >&2 ;;
-auto:no:nvcc) echo "gpu      nvcc, but no NVIDIA driver, so for the CPU only; ATOLL_CUDA=ON builds the GPU module all the same" >&2 ;;
+auto:no:nvcc) echo "gpu      nvcc, but no NVIDIA driver, so for the CPU only; ATOLL_CUDA=ON builds the GPU module anyway" >&2 ;;
 auto:no:) ;;
 OFF:*) options="-DCUDA=OFF" ;;
 *) fail "ATOLL_CUDA is $ATOLL_CUDA; it may be ON, OFF or auto" ;;

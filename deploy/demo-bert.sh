@@ -3,7 +3,7 @@
 # An encoder at two sites, from text to classes. run-demo.sh --model bert calls it:
 #   deploy/demo-bert.sh PROGRAM TASKS OUT [--steps N] [--labels N] [--tune-steps N]
 # TASKS: made by prepare-tasks.sh. 1. Two sites train a small ModernBERT on masked glosses, without labels. 2. Both fine-tune on
-# half of the labels each, from these parameters, and from random ones. 3. Held-out glosses: accuracy of both beside naive Bayes
+# half of the labels each, from these parameters, and from random ones. 3. Held-out glosses: accuracy of both, compared with naive Bayes
 # with all labels. 4. The classifier is written for transformers.
 set -eu
 demo=demo-bert steps=3000 epsilon="" labels=2000 tune=250

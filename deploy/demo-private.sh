@@ -4,7 +4,7 @@
 #   deploy/demo-private.sh PROGRAM TASKS OUT [--epsilon E] [--tune-steps N] [--labels N] [--steps N]
 # TASKS: made by prepare-tasks.sh. 1. A small encoder learns masked text that counts as public, without privacy. 2. Three sites
 # fine-tune it on labels of their own (N in all), with secure aggregation between the sites and record-level privacy inside each.
-# 3. Beside it: the same without privacy, and one site alone with the same privacy. 4. What each site has spent, what an audit
+# 3. For comparison: the same without privacy, and one site alone with the same privacy. 4. What each site has spent, what an audit
 # finds, what left the sites, and a page for a data-protection officer.
 set -eu
 demo=demo-private epsilon=3 tune=150 labels=60000 steps=1000

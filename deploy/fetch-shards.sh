@@ -28,7 +28,7 @@ whole() {
 }
 fetch() {
     [ ! -e "$folder/$1" ] || return 0
-    curl -fsSL --retry 5 -C - -o "$folder/$1.part" "$url/$1" || fail "$url/$1 cannot be had; run this again to go on" 2
+    curl -fsSL --retry 5 -C - -o "$folder/$1.part" "$url/$1" || fail "$url/$1 cannot be had; run this again to continue" 2
     if ! whole "$folder/$1.part"; then
         rm "$folder/$1.part"
         fail "$url/$1 is no whole shard of GPT-2 tokens" 1

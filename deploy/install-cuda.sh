@@ -3,7 +3,7 @@
 # CUDA's compiler and libraries (nvcc, cuBLASLt, NCCL, cuDNN; 2.3 GB) in one folder, out of NVIDIA's wheels on PyPI: without
 # root, without NVIDIA's package repository. The driver is not part of it: CUDA 13 wants 580 or newer (nvidia-smi shows it).
 #   deploy/install-cuda.sh [FOLDER]        default: cuda/ in the repository, where deploy/build.sh finds it
-# Needs python3 with pip (or venv, from which it takes pip), and the network. Whoever has a toolkit needs none of this.
+# Needs python3 with pip (or venv, from which it takes pip), and the network. A machine with a toolkit needs none of this.
 set -eu
 case ${1:-} in -h | --help) sed -n '3,6s/^# *//p' "$0"; exit 0 ;; esac
 folder=${1:-$(cd "$(dirname "$0")/.." && pwd)/cuda}
@@ -16,7 +16,7 @@ fail() {
     exit "$2"
 }
 if [ -x "$folder/bin/nvcc" ]; then
-    echo "install-cuda: $folder has a toolkit already; remove it to have it made again" >&2
+    echo "install-cuda: $folder has a toolkit already; remove it to have it installed again" >&2
     exit 0
 fi
 [ ! -e "$folder" ] || fail "$folder exists and holds no toolkit; name another folder" 4
@@ -35,7 +35,7 @@ fi
 echo "cuda     2.3 GB into $folder" >&2
 TMPDIR=$new $pip install -q --no-deps --no-cache-dir --target "$new/wheels" $packages </dev/null >"$folder.log" 2>&1 || {
     tail -n 5 "$folder.log" >&2
-    fail "pip failed; the whole log is $folder.log. Behind a mirror set PIP_INDEX_URL" 2
+    fail "pip failed; the whole log is $folder.log. With a mirror set PIP_INDEX_URL" 2
 }
 rm "$folder.log"
 

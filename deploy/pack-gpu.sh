@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Packs what tests/gpu.sh needs on a bare CUDA image without a registry: stripped programs, and the libraries that such an image
-# lacks (oneDNN, gRPC, YAML ..). One archive of some 26 MB. Needs nvcc, no GPU.
+# does not have (oneDNN, gRPC, YAML ..). One archive of some 26 MB. Needs nvcc, no GPU.
 #   deploy/pack-gpu.sh [--arch LIST] [--to FILE]
 #     --arch   CUDA architectures, default 90a-real (H100, H200); 80-real: A100; 100-real: B200
 #     --to     the archive, default build-gpu/atoll-gpu.tar.gz

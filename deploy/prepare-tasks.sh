@@ -60,7 +60,7 @@ fetch_debian() {
 
 fetch_vader() {
     if [ ! -e "$work/vaderSentiment-3.3.2.tar.gz" ]; then
-        # An old setuptools lacks the package wheel: then pip brings both, for itself.
+        # An old setuptools has no package wheel: then pip brings both, for itself.
         for isolation in --no-build-isolation ""; do
             # shellcheck disable=SC2086 # an empty word is none
             python3 -m pip download -q --no-deps $isolation --no-binary :all: -d "$work" $vader >"$work/pip.log" 2>&1 && break
@@ -145,7 +145,7 @@ wordnet() {
             }
         }
         exit unless $mode eq "pairs";
-        # Every second synset has the hypernym of another one beside it: that of one 4,000 further.
+        # Every second synset has the hypernym of another one next to it: that of one 4,000 further.
         my @have = grep { $above{$_} } @ids;
         for my $i (0 .. $#have) {
             my $id = $have[$i];

@@ -19,7 +19,7 @@ usage() {
     sed -n '3,7s/^# \{0,1\}//p' "$0"
 }
 
-# Entries begin in column 0 and hold indented paragraphs, most of them ending in their source ("[1913 Webster]"), behind
+# Entries begin in column 0 and hold indented paragraphs, most of them ending in their source ("[1913 Webster]"), after
 # which the next headword is repeated. Paragraph by paragraph: join lines, drop sources, pronunciation, cross-reference
 # braces and letter codes ("[=e]").
 clean() {
@@ -44,8 +44,8 @@ clean() {
 while [ $# -gt 0 ]; do
     case $1 in
     --help | -h) usage; exit 0 ;;
-    --text) [ $# -ge 2 ] || fail "--text lacks its PATH"; text=$2; shift 2 ;;
-    --dictionary) [ $# -ge 2 ] || fail "--dictionary lacks its PATH"; dictionary=$2; shift 2 ;;
+    --text) [ $# -ge 2 ] || fail "--text needs a PATH"; text=$2; shift 2 ;;
+    --dictionary) [ $# -ge 2 ] || fail "--dictionary needs a PATH"; dictionary=$2; shift 2 ;;
     --text=*) text=${1#--text=}; shift ;;
     -*) fail "unknown option $1; see --help" ;;
     *) break ;;

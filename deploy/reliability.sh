@@ -3,10 +3,10 @@
 # What was tried to break a run, and how often: fault schedules, storage operations that fail, deliberate bugs, kills of real
 # processes, fuzzing, refusals, the suite.
 #   deploy/reliability.sh NAME ... | --all      runs campaigns (tests/reliability), adds their figures to results.csv there
-#   deploy/reliability.sh --amount N NAME       so many seeds, kills, hours or seconds; --release: the amounts for a release
+#   deploy/reliability.sh --amount N NAME       N seeds, kills, hours or seconds; --release: the amounts for a release
 #   deploy/reliability.sh --list                campaigns and amounts
-#   deploy/reliability.sh --page                docs/reliability.md anew, from results.csv
-# Installs what is missing and builds. A stopped campaign goes on with the same command; --build DIR takes a build that is there.
+#   deploy/reliability.sh --page                docs/reliability.md, rewritten from results.csv
+# Installs what is missing and builds. A stopped campaign continues with the same command; --build DIR takes a build that is there.
 # Exit code 0: nothing was found; 1: something was, and it is named.
 set -eu
 repository=$(cd "$(dirname "$0")/.." && pwd)

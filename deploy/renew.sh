@@ -15,7 +15,7 @@ esac
 atoll=${ATOLL:-atoll}
 name=$1 dir=$2
 shift 2
-# An answer that was left behind by a crash fits the key that was left with it.
+# An answer that a crash left fits the key that was left with it.
 if [ -e "$dir/$name.answer" ] && [ -e "$dir/$name.next.key" ] &&
     "$atoll" cert install "$name" --dir "$dir" --answer "$dir/$name.answer" 2>/dev/null; then
     rm -f "$dir/$name.answer"

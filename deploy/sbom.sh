@@ -3,7 +3,7 @@
 # A software bill of materials of the program: CycloneDX 1.5 as JSON on standard output, made from what the binary links.
 #   deploy/sbom.sh [BINARY]        default: build/bin/atoll
 # Each library: its file, SHA-256, and, where dpkg or rpm knows the file, package and version (purl). Modules that the program
-# opens later (libatoll_*.so beside it) and what they link are included.
+# opens later (libatoll_*.so next to it) and what they link are included.
 set -eu
 binary=${1:-build/bin/atoll}
 [ -x "$binary" ] || { echo "sbom.sh: $binary is no program: build it, or name it" >&2; exit 4; }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Everything that needs a GPU, in one command with a budget of time. Stages run in the order of their worth, so that a machine
-# that is lent for ten minutes answers the important questions first. A stage that lacks something is skipped by name and reason.
+# that is lent for ten minutes answers the important questions first. A stage for which something is missing is skipped by name and reason.
 #   tests/gpu.sh [--pack FILE | --built] [--out FOLDER] [--csv FILE] [--budget SECONDS] [--stages LIST]
 #                [--gpus N] [--shard FILE] [--arch LIST] [--debs FOLDER]
-#     --pack    FILE of deploy/pack-gpu.sh: stripped programs and the libraries that a bare CUDA image lacks; nothing is built
+#     --pack    FILE of deploy/pack-gpu.sh: stripped programs and the libraries that a bare CUDA image does not have; nothing is built
 #     --built   do not build: build-gpu (or ATOLL_BUILD) holds what this script built on another machine
 #     --out     one folder for all results, default build-gpu/gpu-report: summary.txt, results.csv, and report.tar.gz with what
 #               each command printed
@@ -19,15 +19,15 @@
 #                 mkdir debs; cd debs; apt-get download libdnnl-dev libdnnl2 libcmocka-dev libcmocka0 libyaml-dev \
 #                     libyaml-0-2 libjansson-dev libjansson4 libssl-dev libssl3 libpcre2-dev libpcre2-8-0 libpcre2-16-0 \
 #                     libpcre2-32-0 libpcre2-posix3 libutf8proc-dev libutf8proc2 zlib1g-dev zlib1g libzstd-dev libzstd1
-#               (libdnnl3 from Debian 13 on). Add cmake and ninja's if the machine lacks them. With libgrpc-dev,
+#               (libdnnl3 from Debian 13 on). Add cmake and ninja's if the machine does not have them. With libgrpc-dev,
 #               libprotobuf-c-dev, protobuf-c-compiler and their dependencies the whole program is tested, too.
 # Stages:
 #   device     driver, GPU, libraries                   tests     each operation, model and optimizer on the GPU against the CPU
 #   speed      GPT-2 124M, class by class                torch     the same model in PyTorch, with each attention kernel
-#   ops        every operation beside a copy             counters  time, bytes, warps and cache hits of each kernel (ncu)
+#   ops        every operation compared with a copy    counters  time, bytes, warps and cache hits of each kernel (ncu)
 #   sanitizer  memcheck and racecheck on four programs   program   two sites, kill -9, stop and resume, overlap
 #   ranks      NCCL, several GPUs in a site              models    Llama 1B, GPT-2 1.5B, LAMB, CUDA graphs
-#   curves     60 steps beside PyTorch
+#   curves     60 steps compared with PyTorch
 # The last line is "N passed, N failed, N skipped". ATOLL_GPU_AT_ONCE tests run side by side, default half the cores.
 # What needs no GPU (contraction, registers, cuDNN's plans) is in ctest of a build with -DCUDA=ON.
 set -uo pipefail

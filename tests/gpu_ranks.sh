@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154 # read by gpu.sh, whose $build, $gpu, $gpus, $said and functions it uses
 # Sites of several GPUs over NCCL. Needs no launcher.
-calls=$build/tests/nccl_calls # of tests/nccl, away from the stand-ins that lie beside it there
+calls=$build/tests/nccl_calls # of tests/nccl, away from the stand-ins that lie next to it there
 cp "$build/tests/nccl/calls" "$calls" 2>/dev/null
 port=$((12000 + $$ % 15000))
 

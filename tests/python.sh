@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# PyTorch, Hugging Face and FSDP2 trainers as sites beside `atoll train` (tests/python/check.py). Not in the suite: PyTorch is gigabytes.
+# PyTorch, Hugging Face and FSDP2 trainers as sites next to `atoll train` (tests/python/check.py). Not in the suite: PyTorch is gigabytes.
 #   tests/python.sh [CASE...]      gpt gpt-overlap ddp bert lightning fsdp fsdp-overlap grpc-before grpc-after experts data; all without one
 # It builds atoll and libatoll, installs the packages below into build/python, and adds what it saw to tests/python/results.csv.
 # ATOLL_PYTHON: an interpreter that has the packages; nothing is installed then.

@@ -36,7 +36,7 @@ import records  # noqa: E402
 from watch import COLUMNS, interval  # noqa: E402
 
 CODEC = "int8"
-FULL_FIRST, FULL_LAST = 5, 2  # rounds at the start and the end that are left out: in full precision, or beside such a one
+FULL_FIRST, FULL_LAST = 5, 2  # rounds at the start and the end that are left out: in full precision, or next to such a one
 PORT = 7443
 
 

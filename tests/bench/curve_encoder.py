@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Losses of masked training in `atoll train` beside those of transformers, step by step: the same weights, the same examples and
+"""Losses of masked training in `atoll train` compared with those of transformers, step by step: the same weights, the same examples and
 masks, AdamW with the same schedule, float32. Theirs is padded. The examples and masks are made here a second time, from the
 description in inner/data/mlm.c and mlm_mask.c. Exit code 1 where a step's loss is off by more than the bound.
 

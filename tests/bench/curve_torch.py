@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Losses of `atoll train` beside PyTorch's, step by step: the same weights, the same batches, AdamW with the same schedule.
+"""Losses of `atoll train` compared with PyTorch's, step by step: the same weights, the same batches, AdamW with the same schedule.
 In float32 it ends with exit code 1 where a step's loss is off by more than the bound. In bf16 (--dtype bf16, the default on a
 GPU) rounding alone moves a loss by per cents where it falls fast. So PyTorch runs twice, with bf16 autocast and with float32 weights and
 TF32 products, and the exit code is 1 where we are further from the latter than twice what autocast is, in the mean of the steps or at the

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training speed of encoders beside PyTorch's: real tokens/s of the same model, lengths, targets, threads and optimizer, by turns.
+"""Training speed of encoders compared with PyTorch's: real tokens/s of the same model, lengths, targets, threads and optimizer, by turns.
 
     ninja -C build bench_train
     python3 -m venv venv && venv/bin/pip install torch==2.15.0

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The simulated run beside the real one: two sites and an aggregator on this machine, the link paced to a rate (site.rate_up,
+# The simulated run compared with the real one: two sites and an aggregator on this machine, the link paced to a rate (site.rate_up,
 # site.rate_down), against atoll sim with what atoll probe measured of this link and this machine, and the step time that the real
 # run had. Prints the mean exchange, from its send to its commit, and the run, both in seconds at site a, and their ratios: within
 # 5 % on an idle machine. utilisation.py does the same on an emulated network.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""MB/s of one thread from text to ids: bench_tokenizer beside `tokenizers` of Hugging Face, in the same run, with the same files,
+"""MB/s of one thread from text to ids: bench_tokenizer compared with `tokenizers` of Hugging Face, in the same run, with the same files,
 by processor time (so that a busy machine does not count) and best of several passes.
 
     tests/bench/tokenizer_speed.py BENCH_TOKENIZER TEXT [--seconds 5] [--vocab 30522] [--kinds wordpiece,...] [--csv FILE]

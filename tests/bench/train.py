@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training speed beside PyTorch's: tokens/s, same model, batch (16 x 256), threads and optimizer, taking turns.
+"""Training speed compared with PyTorch's: tokens/s, same model, batch (16 x 256), threads and optimizer, taking turns.
 
     ninja -C build bench && python3 tests/bench/train.py build/tests/bench_train [--sizes 10m,30m] [--rounds 5] [--csv FILE]
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Real processes: an aggregator and eight sites in strict mode, four of them behind a relay (`atoll wan`). At random a process is
+# Real processes: an aggregator and eight sites in strict mode, four of them over a relay (`atoll wan`). At random a process is
 # killed (SIGKILL) or stopped for a while (SIGSTOP), the relay's links are cut, frozen or slowed, a disk is filled and freed while the
-# run goes on; once the aggregator's directory is lost and made again on another one from the sites' (`serve --rebuild`). What ended
+# run continues; once the aggregator's directory is lost and rebuilt on another one from the sites' (`serve --rebuild`). What ended
 # is started again with the same command. In the end every site's parameters, momentum and residual have the SHA-256 of the run that
 # nobody disturbed.
 #   tests/chaos/chaos.sh ATOLL SCRATCH [--kills N] [--seed S]     200 kills by night, 10,000 for a release; the suite has few

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What chaos.sh does to its processes. Sourced behind ../e2e/lib.sh; the caller sets names, seed, port, address, behind_relay (sites
+# What chaos.sh does to its processes. Sourced after ../e2e/lib.sh; the caller sets names, seed, port, address, behind_relay (sites
 # that dial the relay) and rounds.
 line=fast # of the relay, between faults
 stopped=0 cuts=0 frozen=0 slowed=0 disks_filled=0 mounted=""
@@ -125,7 +125,7 @@ disks_mount() {
         mounted="$mounted $d"
     done
 }
-# The disk is full for a while. The aggregator answers `full` and goes on by itself; a site may end with exit code 1, and so may the
+# The disk is full for a while. The aggregator answers `full` and continues by itself; a site may end with exit code 1, and so may the
 # aggregator. Then it is started again, once there is room.
 disk_fault() {
     [ -n "$mounted" ] || return 0

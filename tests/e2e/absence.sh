@@ -156,7 +156,7 @@ a middle manifest|rm frag/0/14/MANIFEST|ev=manifests_missing .*fragment=0 .*roun
 identities|rm identities|ev=identities_lost
 setup of the masks|rm setup|ev=setup_lost
 END
-# ---- checks that lack their own input say so, and do not pass without a word ----
+# ---- checks without their own input say so, and do not pass without a word ----
 table "1 2 4 8" a doctor --config run.yaml --site a --run.dir x --data.train "data/train-0-*.bin" <<'END'
 the lock of a directory that has begun|rm LOCK|^WARN +lock +cannot check: .*x has begun, and its file LOCK is missing
 END

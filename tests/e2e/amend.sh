@@ -96,7 +96,7 @@ cat a.out b.out | grep -q "ev=resync" && fail "a site had another state than the
 "$atoll" status aggregator >status.out || fail "atoll status"
 [ "$(grep -c "step 110/110 .* \([0-9]*\)/\1 rounds" status.out)" -eq 2 ] || fail "the length of the amended run: $(cat status.out)"
 wanted_a=$(final a) wanted_b=$(final b)
-# 4 samples a step: 3 to 1 up to the border, 1 to 3 behind it.
+# 4 samples a step: 3 to 1 up to the border, 1 to 3 after it.
 border=$((8 * from + 12 * 2)) # round 0 to from - 1 have 8 steps
 for s in a b; do
     counts=$(sed -n "s/.*\"kind\":\"source\".*\"step\":110,.*\"examples\":\([0-9]*\).*/\1/p" $s/metrics.jsonl | tail -n 2 | paste -sd ' ')

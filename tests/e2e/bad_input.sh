@@ -61,7 +61,7 @@ expect 4 "no command \"something\"; \`atoll --help\` lists them" "$atoll" someth
 expect 0 "outer.lr|allowed: 0 to 10" "$atoll" help outer.lr
 expect 0 "outer.codec|default: int8" "$atoll" train --help-keys outer.codec
 expect 4 "there is no key outer.fragmens; the nearest is outer.fragments" "$atoll" help outer.fragmens
-# A copy of the program, since one beside a demo's prepared text would find that text and run.
+# A copy of the program, since one next to a demo's prepared text would find that text and run.
 mkdir bare && cp "$atoll" bare/atoll
 expect 4 "--text FILE is missing|demo --text text.txt" bare/atoll demo --dir demo
 expect 0 "Usage: atoll train|--dry-run" "$atoll" help train

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a checkpoint that went through safetensors (atoll export --checkpoint, atoll import --checkpoint) trains
-# on with other bits, its moments stand beside the wrong parameters, or files of two exports pass for one.
+# on with other bits, its moments stand next to the wrong parameters, or files of two exports pass for one.
 . "$(dirname "$0")/lib.sh"
 command -v python3 >/dev/null || {
     echo "SKIPPED: no python3 here"

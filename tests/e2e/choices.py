@@ -71,7 +71,7 @@ def write():
 
 
 def bin_rows():
-    """llm.c's own prompt: ctx as it is, and each ending behind a blank; lengths differ, so acc_norm divides by tokens."""
+    """llm.c's own prompt: ctx as it is, and each ending after a blank; lengths differ, so acc_norm divides by tokens."""
     for r in HELLASWAG:
         yield list((r["ctx_a"] + " x").encode()), [list((" " + e).encode()) for e in r["endings"]], int(r["label"])
 
@@ -249,7 +249,7 @@ def compare(folder, found, *tokenize):
 
 
 def totals(found):
-    """atoll eval --format json beside the picks."""
+    """atoll eval --format json compared with the picks."""
     wanted = json.load(open("accuracy.json", encoding="utf-8"))
     rows = [json.loads(line) for line in open(found, encoding="utf-8")]
     assert {r["task"] for r in rows} == set(wanted)

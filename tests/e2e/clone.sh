@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A copy of the aggregator's directory is started beside the original. Sites that have met the newer process prove it to the older
-# one, which halts for good; the run goes on at the newer one, and ends with the SHA-256 of the run that nobody disturbed. Then a
+# A copy of the aggregator's directory is started next to the original. Sites that have met the newer process prove it to the older
+# one, which halts for good; the run continues at the newer one, and ends with the SHA-256 of the run that nobody disturbed. Then a
 # copy from before the last rounds is served: it halts too. At last a site whose identity key was stolen gets another.
 . "$(dirname "$0")/lib.sh"
 
@@ -51,13 +51,13 @@ code=0
 [ "$(rounds b)" -lt $((steps / every * fragments)) ] || fail "the run was over before the original halted"
 kill -9 "$b" "$a"
 wait "$a" "$b" 2>/dev/null || :
-# all go on with the copy, which nobody disputes
+# all continue with the copy, which nobody disputes
 train a --site.aggregator "127.0.0.1:$copy_port"
 a=$pid
 train b --site.aggregator "127.0.0.1:$copy_port"
 b=$pid
 until_rounds b 20
-kill -STOP "$a" # both sites are in every round: no more rounds until it goes on, however fast the machine
+kill -STOP "$a" # both sites are in every round: no more rounds until it continues, however fast the machine
 kill -STOP "$copy_pid"
 cp -r copy backup
 kill -CONT "$copy_pid"
@@ -78,7 +78,7 @@ mv copy newest && mv backup copy
 serve_copy copy
 ends 4 "$copy_pid" "the backup"
 [ -e copy/stale ] || fail "the backup is not marked"
-# and the newest again: the sites, which have kept asking, go on
+# and the newest again: the sites, which have kept asking, continue
 mv copy old && mv newest copy
 kill -CONT "$a"
 serve_copy copy

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What breaks if this fails: a finished run cannot go on as a new run with other settings in the same certificate authority, or its
+# What breaks if this fails: a finished run cannot continue as a new run with other settings in the same certificate authority, or its
 # parameters are lost on the way, or a process that starts from other parameters is let in.
 . "$(dirname "$0")/lib.sh"
 steps=24

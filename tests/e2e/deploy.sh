@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: who has a GPU gets a build without it and no word why; the ranks of a machine are not started, not
-# stopped, or left behind when one is lost; a cut download is trained on; a script does not even parse.
+# stopped, or left over when one is lost; a cut download is trained on; a script does not even parse.
 . "$(dirname "$0")/lib.sh"
 deploy=$repository/deploy
 for script in "$deploy"/*.sh "$deploy"/slurm/*; do
@@ -46,7 +46,7 @@ builds "exit code 4|ON, OFF or auto" ATOLL_CUDA=yes
 builds "exit code 0|-DWERROR=OFF" ATOLL_DRIVER=$nothing
 builds "exit code 0|-DWERROR=ON|-DCUDA=OFF" ATOLL_CUDA=OFF ATOLL_WERROR=ON
 
-# A user's build goes on after a warning, that of the tests does not.
+# A user's build continues after a warning, that of the tests does not.
 printf '#!/bin/sh\n' | tee tools/ctest >copy/deploy/install.sh
 chmod +x tools/ctest
 for wanted in ON OFF; do

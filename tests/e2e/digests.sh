@@ -133,7 +133,7 @@ export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # Open MPI 5; below:
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
     OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
 
-# On what the bits may depend, beside the program's source.
+# On what the bits may depend, next to the program's source.
 class() {
     "$atoll" doctor 2>/dev/null | sed -n 's/^cpu \(isa=[^ ]*\) .*\(gemm=".*\)/\1 \2/p'
     "$atoll" --version | sed -n 's/.*, \(.*\))/compiler=\1/p'

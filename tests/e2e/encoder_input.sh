@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: wrong input of an encoder's way - tokenizer, text, labels, masked text, pairs, a published model -
-# trains all the same, or is refused without what, where and what to do.
+# trains anyway, or is refused without what, where and what to do.
 . "$(dirname "$0")/lib.sh"
 command -v python3 >/dev/null || {
     echo "SKIPPED: no python3 here"
@@ -130,7 +130,7 @@ refused "other: the shards there were made with the tokenizer $foreign" "$atoll"
     --data.eval "other/eval-*.bin" --data.tokenizer_sha256 "$sha"
 mkdir bare && cp words/train-0-0000.bin bare/
 refused "bare/train-0-0000.bin: no data.json next to it|atoll data" masked x --data.train "bare/train-0-0000.bin"
-masked mixed --data.train "words/train-0-0000.bin,bare/train-0-0000.bin" >mixed.out 2>&1 || fail "a directory without data.json beside another"
+masked mixed --data.train "words/train-0-0000.bin,bare/train-0-0000.bin" >mixed.out 2>&1 || fail "a directory without data.json next to another"
 grep -q 'level=warn ev=data directory=bare text="no data.json' mixed.out || fail "no warning of bare/"
 
 # ---- a published model of another family, and a run's ----

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The whole program on a GPU that tests/cuda emulates (device.kind: cuda): an aggregator and two sites over TLS, int4, the outer
-# arithmetic on the GPU beside the training. kill -9 of a site and of the aggregator, and Ctrl-C: the same SHA-256 of parameters,
+# arithmetic on the GPU during the training. kill -9 of a site and of the aggregator, and Ctrl-C: the same SHA-256 of parameters,
 # momentum and residuals as without; the same with the arithmetic on the host's cores (outer.device: cpu). What crosses between
-# host and GPU for the exchange is the budget of outer/diloco/staging.h. Then rounds beside training, mixed, and eager starts.
+# host and GPU for the exchange is the budget of outer/diloco/staging.h. Then rounds during training, mixed, and eager starts.
 # tests/gpu.sh runs two_sites, kill, stop_resume and overlap on a real one.
 . "$(dirname "$0")/lib.sh"
 
@@ -51,7 +51,7 @@ echo "$with $(bus alone.out) $(wc -c <"$state")" | awk '{
     into = ($1 - $3) / n / rounds; out = ($2 - $4) / n / rounds
     printf "%d values, bytes for each in a round: %.2f in, %.2f out\n", n, into, out
     exit into < 8.5 || into > 12 || out < 20 || out > 22.5 }' || fail "what crosses is not the budget"
-# A GPU that leaves the bus: the site says so and what to look at, and goes on where it was once the GPU is back.
+# A GPU that leaves the bus: the site says so and what to look at, and continues where it was once the GPU is back.
 code=0
 FAKE_GPU_GONE=60 "$atoll" train --config run.yaml --site.name a --run.dir gone --data.train "data/train-0-*.bin" --site.aggregator "" \
     $settings --train.checkpoint_every 4 --log.progress none >gone.out 2>&1 || code=$?
@@ -81,7 +81,7 @@ for how in "--outer.overlap_steps 2" "--outer.overlap_steps 4 --outer.eager true
     again "$how, $killed interruptions"
 done
 
-# Three sites with masks, beside the same run without.
+# Three sites with masks, compared with the same run without.
 tiny="${tiny% --model.layers 2} --outer.weights equal --outer.full_precision fixed"
 steps=16 every=4 fragments=1 codec=int4
 rm -rf a b aggregator ./*.out

@@ -46,7 +46,7 @@ fi
 
 # The module is there and not loaded for the CPU; then without cuBLASLt, then without NCCL, then without a GPU.
 rm -f opened.*
-LD_DEBUG=files LD_DEBUG_OUTPUT="$PWD/opened" "$atoll" train $settings --run.dir run2 >train2.out 2>&1 || fail "training beside the module"
+LD_DEBUG=files LD_DEBUG_OUTPUT="$PWD/opened" "$atoll" train $settings --run.dir run2 >train2.out 2>&1 || fail "training in spite of the module"
 if grep -E "file=lib(cuda|cublas|cudnn|nccl|nv|atoll_)" opened.*; then fail "the CPU loads a library of CUDA"; fi
 : >empty/libcublasLt.so.13
 : >empty/libnccl.so.2

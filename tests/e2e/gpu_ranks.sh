@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a site of several GPUs trains another model than one of one GPU, hangs when a rank is killed, says
-# nothing of it, or does not go on where it was. Each rank is a process that this script starts, with torchrun's variables, as
-# torchrun and srun do. Without GPUs the modules beside the program are stand-ins (tests/nccl); on a machine with several:
+# nothing of it, or does not continue where it was. Each rank is a process that this script starts, with torchrun's variables, as
+# torchrun and srun do. Without GPUs the modules next to the program are stand-ins (tests/nccl); on a machine with several:
 #   ATOLL_E2E_GPUS=4 tests/e2e/gpu_ranks.sh build/bin/atoll scratch
 ATOLL_E2E_DEVICE=cuda
 . "$(dirname "$0")/lib.sh"
@@ -84,7 +84,7 @@ near many killed $bound
 # Real GPUs promise no bits.
 if [ -z "${ATOLL_E2E_GPUS:-}" ] && [ "$(digest many)" != "$(digest killed)" ]; then fail "killed and whole run differ"; fi
 
-# A rank that cannot go on ends the others with its own exit code and sentence.
+# A rank that cannot continue ends the others with its own exit code and sentence.
 alone "$ranks" full --data.train nowhere/*.bin
 all_end 4 "a site without data"
 

@@ -15,8 +15,8 @@ for name in device test_cuda_fp8 "train 124m x 64 adamw" "PyTorch 124m x 64 cudn
     grep -q "^SKIPPED  $name: no GPU" none.out || fail "without a GPU, $name: $(grep -F "$name" none.out)"
 done
 cmp -s report/summary.txt none.out || grep -q '^SKIPPED' report/summary.txt || fail "no summary"
-tar tzf report/report.tar.gz | grep -qx said/doctor.txt || fail "the archive lacks what doctor printed"
-[ ! -e report/said ] || fail "the loose files stay beside the archive"
+tar tzf report/report.tar.gz | grep -qx said/doctor.txt || fail "the archive is without what doctor printed"
+[ ! -e report/said ] || fail "the loose files stay next to the archive"
 
 # A pretended GPU: programs of each kind.
 mkdir -p card/bin card/tests path
@@ -67,7 +67,7 @@ for line in "NOT RUN  test_cuda_model" "NOT RUN  train 124m x 64 lamb"; do
 done
 [ ! -e child ] || gone "the budget"
 
-# Killed: nothing stays behind, and the report is there.
+# Killed: no process is left, and the report is there.
 rm -f child report/report.tar.gz
 on_card --stages tests >killed.out 2>&1 &
 pid=$!

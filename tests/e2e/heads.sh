@@ -45,7 +45,7 @@ grep -q '"cosine":0\.[0-9]*' a/metrics.jsonl || fail "no cosine on record"
 grep -q "^accuracy\|accuracy " eval.out || fail "no accuracy: $(cat eval.out)"
 refused "a model of Hugging Face has one classifier" "$atoll" export --config run.yaml $settings --from a --out x
 
-# From a checkpoint in the middle the averages and the heads go on as they were.
+# From a checkpoint in the middle the averages and the heads continue as they were.
 mkdir half && cp -r a/inner half/inner
 for d in half/inner/0*; do [ "$(basename "$d")" -le 20 ] || rm -r "$d"; done
 alone --run.dir half >half.out 2>&1 || fail "the second half"

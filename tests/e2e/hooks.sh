@@ -60,7 +60,7 @@ printf '%s\n' "ATOLL_CHECKPOINT=$PWD/$run_dir/inner/00000030" ATOLL_ROUND=0 ATOL
     cmp - env.30 || fail "the environment: $(cat env.30)"
 [ "$(cat files.30)" -le 4 ] || fail "the command has $(cat files.30) open files"
 
-# From the store alone a new directory goes on with the same bits.
+# From the store alone a new directory continues with the same bits.
 mkdir -p back/inner && cp -r "store/$stored" back/inner/
 [ "$(run back)" = "$whole" ] || fail "a run from the store ends elsewhere"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Quorum mode, three sites: two go on without the third; it comes late and takes a snapshot; it is killed, stays away,
+# Quorum mode, three sites: two continue without the third; it comes late and takes a snapshot; it is killed, stays away,
 # and catches up. In the end all three and the aggregator hold the same outer state.
 . "$(dirname "$0")/lib.sh"
 steps=400 every=8 mode=quorum straggler_timeout_s=0.3 history_rounds=3
@@ -26,7 +26,7 @@ fa=$(final a) fb=$(final b) fc=$(final c)
 [ -n "$fa" ] && [ "${fa% *}" = "${fb% *}" ] && [ "${fa% *}" = "${fc% *}" ] || fail "sites differ: $fa / $fb / $fc"
 grep -q 'ev=moved' c.out || fail "site c never had to move forward"
 
-# The aggregator is away: where outer.max_local_steps_offline allows it the sites train on for a while, say so, and go on together.
+# The aggregator is away: where outer.max_local_steps_offline allows it the sites train on for a while, say so, and continue together.
 rm -rf a b c aggregator ./*.out
 steps=240 max_local_steps_offline=5
 configure a,b,c

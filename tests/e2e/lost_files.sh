@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Absence is never a beginning: with a process killed and one of its files gone, in mid-run, the same command goes on where it was, and
+# Absence is never a beginning: with a process killed and one of its files gone, in mid-run, the same command continues where it was, and
 # the run ends with the SHA-256 (parameters, momentum, residuals) of the run that nobody disturbed.
 . "$(dirname "$0")/lib.sh"
 
@@ -30,7 +30,7 @@ for file in aggregator/frag/0/CURRENT aggregator/epoch a/frag/0/CURRENT aggregat
     *) serve ;;
     esac
 done
-# A contribution that was acknowledged is gone before its round: the aggregator goes on and asks the site for it again.
+# A contribution that was acknowledged is gone before its round: the aggregator continues and asks the site for it again.
 until_rounds b $((lost * 5 + 3))
 kill -9 "$b" && wait "$b" 2>/dev/null || :
 await_stands a b

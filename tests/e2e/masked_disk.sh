@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A disk without room in masked rounds, for each file of secure aggregation: keys, decisions and evidence of a site, seal and record of
 # the aggregator. The process says which file it could not write. A site ends with exit code 1, the aggregator waits. Once there is
-# room, the run goes on and ends with the SHA-256 of the undisturbed one.
+# room, the run continues and ends with the SHA-256 of the undisturbed one.
 . "$(dirname "$0")/lib.sh"
 shim=$3
 export FULL_FILES="$PWD/full.list" # tests/e2e/full_disk.c

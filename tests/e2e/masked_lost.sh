@@ -43,7 +43,7 @@ serve_ends
 "$atoll" privacy verify a b c >verify.out 2>&1 || fail "atoll privacy verify: $(cat verify.out)"
 rm -rf a b c aggregator ./*.out
 
-# A site names the file, ends with exit code 1, and changes nothing: with the file again it goes on.
+# A site names the file, ends with exit code 1, and changes nothing: with the file again it continues.
 run_start
 for names in maskkeys maskseals "maskkeys maskseals" "damaged maskkeys" "damaged maskseals"; do
     until_rounds c $(($(rounds c) + 4))

@@ -12,7 +12,7 @@ serve
 train a
 a=$pid
 until_lines 1 '"text":"waiting for b"' a/metrics.jsonl
-kill -USR2 "$serve_pid" "$a" # status: they go on
+kill -USR2 "$serve_pid" "$a" # status: they continue
 until_lines 1 'ev=status text="site a of run e2e: step 8 of 40, loss ' a/log.txt
 grep -q 'ev=status .*waiting for b.*, 0 of 5 rounds committed, 1 in flight; aggregator reachable; certificate valid for 8[0-9] days"' \
     a/log.txt || fail "the status of a site: $(grep ev=status a/log.txt)"
@@ -33,7 +33,7 @@ c=$pid
 undisturbed
 ends 0 "$c" "site c"
 
-# A mixture of sources and a command behind a checkpoint, for their records.
+# A mixture of sources and a command after a checkpoint, for their records.
 "$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir mixed --data.train "data/train-0-*.bin" --data.weights 1 \
     --train.steps 2 --train.warmup_steps 0 --run.after_checkpoint true >mixed.out 2>&1 || fail "a mixture"
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a mixture of sources (data.train: [{glob, weight}]) gives a source another share than its weight, or a
-# run that was killed, or went on with other weights or another number of ranks, trains on other samples than an undisturbed one.
+# run that was killed, or continued with other weights or another number of ranks, trains on other samples than an undisturbed one.
 . "$(dirname "$0")/lib.sh"
 head -c 200000 text.txt >web.txt
 tail -c 60000 text.txt | tr a-z A-Z >code.txt
@@ -34,7 +34,7 @@ whole=$(run whole)
 [ "$(counts whole 14)" = "84 28" ] || fail "after 14 steps: $(counts whole 14)"
 [ "$(counts whole 30)" = "140 100" ] || fail "at the end: $(counts whole 30)"
 
-# Killed at any step, and gone on; and through the files of an export.
+# Killed at any step, and continued; and through the files of an export.
 # A step takes a millisecond: the line of step 14 kills at once, and where the run was quicker, it is made again.
 mkfifo line
 tries=0
@@ -59,7 +59,7 @@ run half --train.steps 21 >/dev/null
 [ "$(run half)" = "$(run back)" ] || fail "a checkpoint through files ends elsewhere"
 [ "$(counts back 30)" = "140 100" ] || fail "a checkpoint through files counts $(counts back 30)"
 
-# Other weights hold from the step of the restart on, and the counts go on: 60 of 80, then 1 to 1.
+# Other weights hold from the step of the restart on, and the counts continue: 60 of 80, then 1 to 1.
 run other --train.steps 10 >/dev/null
 beyond="data.anneal_from = 20, and the run ends at train.steps = 10"
 grep -q "ev=settings text=\"$beyond" other.out || fail "no word on weights that the run does not reach"

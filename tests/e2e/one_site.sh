@@ -43,10 +43,10 @@ done
 grep -q "site.aggregator = self is for a run of one site" refused.out || fail "no word about two sites"
 
 # Without its aggregator it would train on without rounds, silently another run.
-"$atoll" train --config run.yaml --site.aggregator= --run.dir own --data.train 'data/train-0-*.bin' $settings >alone.out 2>&1 && fail "a site went on without rounds"
+"$atoll" train --config run.yaml --site.aggregator= --run.dir own --data.train 'data/train-0-*.bin' $settings >alone.out 2>&1 && fail "a site continued without rounds"
 grep -q "own has rounds of a site, and site.aggregator is empty" alone.out || fail "no word about the missing aggregator"
 
-# And rounds do not begin anew over the steps of a run that had none.
+# And rounds do not begin again over the steps of a run that had none.
 "$atoll" train --config run.yaml --site.aggregator= --run.dir alone --data.train 'data/train-0-*.bin' $settings >alone.out 2>&1 || fail "a site alone"
 own alone
 ends 4 "$pid" "rounds over steps without rounds"

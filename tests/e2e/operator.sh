@@ -52,7 +52,7 @@ serve_ends
 [ "$(lines "ev=round_aborted" a.out)" = 1 ] || fail "another number of aborted rounds than one"
 same_state a b c
 
-# A new round whose state is an earlier one; all sites go on from there.
+# A new round whose state is an earlier one; all sites continue from there.
 rm -rf a b c aggregator ./*.out
 settings="--serve.keep_states 9"
 steps=400 # the round that is brought back is not the last one

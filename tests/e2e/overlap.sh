@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Rounds beside training: two sites, kill -9 and Ctrl-C while rounds are in flight, and what is in the end has the same SHA-256
+# Rounds during training: two sites, kill -9 and Ctrl-C while rounds are in flight, and what is in the end has the same SHA-256
 # (parameters, momentum, residuals) as the run that nobody disturbed. Four fragments with tau 2 of 4 (two in flight), then the
 # one-round delay, then the same with eager starts. In quorum mode, with applies that are late while the aggregator is away, all
 # members end alike.
@@ -57,7 +57,7 @@ quorum() {
 }
 
 # DreamDDP takes the step that hid the exchange from what the exchange brought: a site that averages with nobody trains as if it
-# were alone, but for the rounding of theta - (theta - local). Put in behind its step, the same commit takes that step back.
+# were alone, but for the rounding of theta - (theta - local). Put in after its step, the same commit takes that step back.
 kept() {
     rm -rf a aggregator data tls ./*.out
     fragments=1 every=4 steps=24 codec=f32 settings="--outer.optimizer average --outer.update_alpha 0 --outer.overlap_steps 1"

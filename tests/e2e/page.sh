@@ -26,7 +26,7 @@ grep -qx "name: e2e" shown.out || fail "the settings that are not the default"
 grep -q "Final state" shown.out && fail "a run that has not ended has a final state"
 ! sed -n '/<noscript>/,/<.noscript>/p' report.html | grep -q "site a: eval loss 5.5398 at start" && fail "the page has no text without its script"
 
-# The same records while the run goes on: the live page, over the object that it is served.
+# The same records while the run continues: the live page, over the object that it is served.
 "$atoll" status a b aggregator --format json >status.json || fail "atoll status"
 show "$repository/outer/view/page/page.html" status.json
 shows "rounds committed" "payload up" "Site a, kB by round" "Aggregator: seconds from the first contribution to the commit" "status.json"

@@ -161,7 +161,7 @@ ends 0 $a_pid a
 ends 0 $pid b
 up=$(sed -n 's/.*predicts, \([0-9]*\) bytes up.*/\1/p' sim.out)
 [ -n "$up" ] || fail "atoll sim names no bytes"
-[ "$(lines ev=planned a/log.txt)" -ge 4 ] || fail "no prediction beside the rounds"
+[ "$(lines ev=planned a/log.txt)" -ge 4 ] || fail "no prediction of the rounds"
 [ "$(lines ev=plan_left a/log.txt)" -eq 1 ] || fail "a step 100 times as fast as planned goes unnoticed, or is told more than once"
 grep -q "atoll probe, then atoll plan" a/log.txt || fail "what to do is not said"
 

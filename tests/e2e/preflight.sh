@@ -168,7 +168,7 @@ grep -q "ev=commit .*sites=2/3 .*without=c" serve.out || fail "the aggregator do
 kill "$serve_pid" # it would wait for site c
 ends 75 "$serve_pid" "the aggregator of a run that lost site c"
 
-# A site without metrics is named, and the aggregator's records tell of it all the same.
+# A site without metrics is named, and the aggregator's records tell of it nevertheless.
 mkdir empty
 code=0
 "$atoll" status a empty >status.out 2>&1 || code=$?
@@ -190,7 +190,7 @@ awk -v took="$took" -v said="$whole" 'BEGIN {
     split(said, w, " "); kib = w[1] * (w[2] == "GB" ? 1e6 : w[2] == "MB" ? 1e3 : 1) * 1000 / 1024
     if (kib < took || kib > 10 * took) { print "predicted " kib " KiB, the run took " took; exit 1 } }' || fail "the prediction of the disk"
 
-# A VPN that drops: the way to the aggregator is gone for a while. The site says for how long and why, and goes on.
+# A VPN that drops: the way to the aggregator is gone for a while. The site says for how long and why, and continues.
 rm -rf a b c aggregator
 steps=40 every=5 mode=strict
 configure a,b

@@ -71,7 +71,7 @@ planned 4 --privacy.epsilon 8 --site-level
 said "times the largest possible signal: nothing would be learned" plan.out
 planned 0 --privacy.epsilon 8 --site-level --force
 said "Noise norm is " plan.out
-# A cap: the steps before are stored, and a higher cap goes on from there.
+# A cap: the steps before are stored, and a higher cap continues from there.
 rm -r alone
 alone 7 --privacy.noise_multiplier 0.6 --privacy.epsilon_max 2
 said "one more would make it" alone.out

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sites that reach the aggregator through a proxy only: HTTP CONNECT and SOCKS5, with a user and a password. TLS stays end to end, the
 # ledger still finds the sockets, no password is written anywhere, a proxy that dies costs a reconnection, and each way in which a
-# proxy refuses has its sentence. If this fails, a site behind a proxy cannot take part, or its operator does not learn why.
+# proxy refuses has its sentence. If this fails, a site with a proxy cannot take part, or its operator does not learn why.
 . "$(dirname "$0")/lib.sh"
 command -v python3 >/dev/null || { echo "SKIPPED: python3 is not installed"; exit 77; }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What breaks if this fails: a site that has lost a rank hangs, or ends without a word, or cannot go on where it was.
-# A site of two ranks beside a site of one; first its second rank is killed, then its lead.
+# What breaks if this fails: a site that has lost a rank hangs, or ends without a word, or cannot continue where it was.
+# A site of two ranks next to a site of one; first its second rank is killed, then its lead.
 . "$(dirname "$0")/lib.sh"
 if ! command -v mpirun >/dev/null; then
     echo "SKIPPED: no mpirun here"

@@ -26,7 +26,7 @@ fresh() { # the three directories as they were
     rm -rf a b c aggregator
     cp -r kept/a kept/b kept/c .
 }
-left_out() { # left_out WHAT WORDS [DIRECTORIES]: the rebuild goes on without c, and says why
+left_out() { # left_out WHAT WORDS [DIRECTORIES]: the rebuild continues without c, and says why
     rm -f serve.out
     serve --rebuild "${3:-c,a,b}"
     listening

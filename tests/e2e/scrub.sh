@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Bits of stored files flip while a run goes on, at the aggregator and at a site. The scrub finds each file, says its name and has it
+# Bits of stored files flip while a run continues, at the aggregator and at a site. The scrub finds each file, says its name and has it
 # made again, byte for byte where the file has no time in it; what nothing can make again is an alarm, and stays where it is. The run
 # ends with the SHA-256 (parameters, momentum, residuals) of the run that nobody disturbed.
 . "$(dirname "$0")/lib.sh"

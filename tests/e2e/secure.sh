@@ -116,7 +116,7 @@ code=0
 cp killed/b/seals/0/4 altered/seals/0/3
 "$atoll" privacy verify altered >verify.out 2>&1 && fail "another site's record of another round proves something"
 # Evidence that is missing: from the middle and from the end, of a whole fragment, of the first round that another site has sealed.
-missing() { # missing WORDS SEALS...: of site a, beside site b
+missing() { # missing WORDS SEALS...: of site a, compared with site b
     wanted=$1
     shift
     rm -rf altered

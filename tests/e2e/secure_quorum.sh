@@ -79,7 +79,7 @@ d=$pid
 until_rounds a $((sealed_round + 2))
 committed "$sealed_round" "sites=[34]/4" || fail "the sealed round was not committed with d"
 
-# Never: an operator aborts the round, and the run goes on without d, which comes back later all the same.
+# Never: an operator aborts the round, and the run continues without d, which comes back later nevertheless.
 sealed_without d c
 killed "$d"
 until_status "missing=d$"

@@ -127,7 +127,7 @@ for s in a b; do
     ! grep -q "ev=key_refused" $s.out || fail "an honest key is refused at site $s"
 done
 
-# In quorum mode the rounds go on without a site that was added and does not come; once it has, they have it.
+# In quorum mode the rounds continue without a site that was added and does not come; once it has, they have it.
 rm -rf a b c d aggregator ./*.out
 steps=500 every=10 mode=quorum straggler_timeout_s=100
 configure a,b,c,d

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: sites that offer a contribution and then send nothing keep the others out. Two of five sites stop in
 # the middle of their contributions, on an aggregator that receives two at a time: a slot is given to the next site once its holder has
-# sent nothing for the deadline, the aggregator names both sites, and the other three go on as a quorum.
+# sent nothing for the deadline, the aggregator names both sites, and the other three continue as a quorum.
 . "$(dirname "$0")/lib.sh"
 steps=16
 mode=quorum
@@ -32,7 +32,7 @@ for site in d e; do
 done
 grep -q "ev=receive_slot site=[de] .*held=1 of=2 waiting=[1-3] .*sends nothing; its slot goes to the next site" serve.out ||
     fail "no silent site loses its slot"
-[ "$(lines "sites=3/5" serve.out)" -eq 2 ] || fail "the quorum of three did not go on"
+[ "$(lines "sites=3/5" serve.out)" -eq 2 ] || fail "the quorum of three did not continue"
 fa=$(final a) fb=$(final b) fc=$(final c)
 [ -n "$fa" ] && [ "${fa% *}" = "${fb% *}" ] && [ "${fa% *}" = "${fc% *}" ] || fail "sites differ: $fa / $fb / $fc"
 echo "two silent sites of five: $(grep -o 'ev=receive_slot.*waiting=[0-9]*' serve.out | tr '\n' ';')"

@@ -24,7 +24,7 @@ for s in a b; do
     [ "$(final $s)" = "$(final whole/$s)" ] || fail "site $s ends otherwise after kills: $(final $s) / $(final whole/$s)"
 done
 
-# With rounds in flight beside training.
+# With rounds in flight during training.
 settings="$settings --outer.overlap_steps 2"
 rm -rf a b aggregator ./*.out
 undisturbed

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Split brain, quorum mode. Two processes that serve copies of one directory commit the same round: the older one with sites a and b,
-# which only a adopts; the newer one with b and c. Site a gives its round up (docs/protocol.md 3.4), is killed right behind it, and
-# goes on; all three end in one history, and nobody empties a directory.
+# which only a adopts; the newer one with b and c. Site a gives its round up (docs/protocol.md 3.4), is killed right after it, and
+# continues; all three end in one history, and nobody empties a directory.
 . "$(dirname "$0")/lib.sh"
 
 steps=80 every=8 mode=quorum straggler_timeout_s=${straggler_timeout_s:-6}
@@ -31,7 +31,7 @@ kill -9 "$a" "$serve_pid"
 wait "$a" "$serve_pid" 2>/dev/null || :
 [ "$(lines "ev=commit fragment=0 round=0" serve.out)" -eq 1 ] || fail "the original has not committed round 0"
 [ "$(rounds b)" -eq 0 ] || fail "site b has adopted the original's round"
-[ -e a/frag/0/1/MANIFEST ] && [ -e a/outbox/0/0 ] && [ -e a/outbox/0/1 ] || fail "site a does not stand behind round 0"
+[ -e a/frag/0/1/MANIFEST ] && [ -e a/outbox/0/0 ] && [ -e a/outbox/0/1 ] || fail "site a does not stand after round 0"
 sum() { sha256sum <"$1"; }
 sent=$(sum a/outbox/0/0)
 

@@ -18,7 +18,7 @@ wanted_a=$(final a) wanted_b=$(final b)
 layers a >a.layers && layers b >b.layers
 cmp a.layers b.layers || fail "the sites ran other layers"
 [ "$(cut -d' ' -f2 a.layers | uniq -c | tr -s ' ' | tr '\n' ';')" = " 16 1; 24 2; 24 4;" ] || fail "not the layers of the stages: $(cat a.layers)"
-# Embeddings and layer 0 are the first 94 blocks of 1,024 bytes behind the head of a checkpoint, which has less than 4,096. They
+# Embeddings and layer 0 are the first 94 blocks of 1,024 bytes after the head of a checkpoint, which has less than 4,096. They
 # learn in the steps to 16 and from 48 on; between these no local step and no outer momentum changes a bit of them, at any site.
 same() { cmp -s -i 4096 -n 90000 "$1" "$2"; }
 for step in 25 30 35 40 45; do
@@ -56,7 +56,7 @@ mkdir middle && cp -r a/inner middle/inner
 for d in middle/inner/0*; do [ "$(basename "$d")" -le 20 ] || rm -r "$d"; done
 refused "step 20 has 2 of 4 layers" "$atoll" export --config run.yaml $settings --from middle --out x
 "$atoll" eval --config run.yaml $settings --from middle >eval.out 2>&1 || fail "the evaluation of two layers of four"
-alone --run.dir middle >middle.out 2>&1 || fail "a site that goes on in the middle of a stage"
+alone --run.dir middle >middle.out 2>&1 || fail "a site that continues in the middle of a stage"
 parameters() { sed -n 's/.*ev=final .*parameters=\([0-9a-f]*\) .*/\1/p' "$1"; }
 [ -n "$(parameters alone.out)" ] && [ "$(parameters alone.out)" = "$(parameters middle.out)" ] || fail "resumed in the middle of a stage: another run"
 

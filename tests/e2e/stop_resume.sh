@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Ctrl-C: the site finishes its step, stores, leaves with exit code 75; the same command goes on and ends with the same bits.
-# SIGTERM and SIGUSR1 mean the same. A strict run does not go on with other text. Alone, and as a site of a run whose other site waits meanwhile.
+# Ctrl-C: the site finishes its step, stores, leaves with exit code 75; the same command continues and ends with the same bits.
+# SIGTERM and SIGUSR1 mean the same. A strict run does not continue with other text. Alone, and as a site of a run whose other site waits meanwhile.
 . "$(dirname "$0")/lib.sh"
 steps=1200 every=8 checkpoint_every=100 # far more than are done before a signal arrives
 configure a,b

@@ -22,7 +22,7 @@ grep -q '"n_embd": 16' gpt2/config.json || fail "config.json"
 "$atoll" export $model --out half --bf16 >>export.out 2>&1 || fail "atoll export --bf16"
 [ "$(wc -c <half/model.safetensors)" -lt "$(wc -c <"$golden")" ] || fail "bf16 is not smaller"
 
-# The logits behind the first golden sequence, to 1e-5.
+# The logits after the first golden sequence, to 1e-5.
 ids=$(sed -n 's/^tokens0 [0-9]* //p' "$repository/tests/golden/gpt/values.txt" | cut -d' ' -f1-12 | tr ' ' ,)
 "$atoll" sample $model --ids "$ids" --logits >logits 2>sample.out || fail "atoll sample --logits"
 sed -n 's/^logits [0-9]* //p' "$repository/tests/golden/gpt/values.txt" | tr ' ' '\n' | head -n 48 >wanted

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: deploy/prepare-tasks.sh labels rows by the wrong side of the rating, lets a text be in both parts, or
-# orders them anew each time. Its sentiment archive is made here; the real ones need apt-get and pip.
+# orders them again each time. Its sentiment archive is made here; the real ones need apt-get and pip.
 . "$(dirname "$0")/lib.sh"
 command -v perl >/dev/null && command -v python3 >/dev/null || {
     echo "SKIPPED: no perl or python3 here"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# This release reads the directories of the last one: a run that another commit left in tests/golden/runs/FORMAT goes on and ends
+# This release reads the directories of the last one: a run that another commit left in tests/golden/runs/FORMAT continues and ends
 # with the SHA-256 that was recorded then. A directory of another format is refused by the name of its program, before any
-# setting is compared. --make writes the run of the present format anew (tests/golden/runs/README.md).
+# setting is compared. --make writes the run of the present format again (tests/golden/runs/README.md).
 . "$(dirname "$0")/lib.sh"
 golden="$repository/tests/golden/runs"
 format=2
@@ -99,7 +99,7 @@ code=0
 rm -f newer/FORMAT
 printf 'atollS1 and what follows' >newer/frag/0/CURRENT
 refused "newer: written by an atoll that named no format, format 1; this is atoll" serve --config run.yaml $other
-# Without FORMAT and of the present format it goes on, and says so from then on.
+# Without FORMAT and of the present format it continues, and says so from then on.
 rm -f unnamed/FORMAT
 "$atoll" serve --config run.yaml $settings --serve.dir unnamed >unnamed.out 2>&1 &
 p=$!

@@ -163,7 +163,7 @@ def rows(directory, name):
 
 
 def compare(path, *directories):
-    """The page beside ledger.jsonl, the manifests and the record."""
+    """The page compared with ledger.jsonl, the manifests and the record."""
     status = json.loads(pathlib.Path(path).read_text())
     sites = {s["name"]: s for s in status["sites"]}
     for d in directories:

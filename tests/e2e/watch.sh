@@ -8,7 +8,7 @@ command -v python3 >/dev/null || { echo "SKIPPED: no python3"; exit 77; }
 "$atoll" doctor 2>/dev/null | grep -q "^page yes" || { echo "SKIPPED: this build is without civetweb (libcivetweb-dev)"; exit 77; }
 
 for i in 1 2 3 4 5 6 7 8; do echo "the PLANTEDTEXT of a record number $i"; done >>text.txt
-steps=1000000 configure a,b # it goes on until it is stopped
+steps=1000000 configure a,b # it continues until it is stopped
 mkdir PLANTEDPATH
 mv data PLANTEDPATH/data
 ln -s PLANTEDPATH/data data
@@ -55,7 +55,7 @@ train b --site.http "$(url serve.out | sed 's#http://\(.*\)/#\1#')" # in use: a 
 b=$pid
 until_lines 1 'ev=page ok=0 why="the page cannot be served at' b.out
 until_rounds b 3
-python3 "$here/watch.py" running "$(url serve.out)" "$(url a.out)" a/metrics.jsonl || fail "the page of a run that goes on"
+python3 "$here/watch.py" running "$(url serve.out)" "$(url a.out)" a/metrics.jsonl || fail "the page of a run that continues"
 python3 "$here/watch.py" far "$(head -n 1 far.out)" aggregator || fail "the page from afar"
 python3 "$here/watch.py" listeners 1 "$a" || fail "a site listens at more than its page's loopback address"
 python3 "$here/watch.py" listeners 0 "$b" || fail "a site without a page listens"
@@ -73,7 +73,7 @@ if command -v chromium >/dev/null; then
 else
     echo "NOT CHECKED: no chromium, so no browser has seen the page"
 fi
-# A process whose certificate is not valid (any more) is not ready, and says so, though the connections that there are go on.
+# A process whose certificate is not valid (any more) is not ready, and says so, though the connections that there are continue.
 mkdir kept
 cp tls/aggregator.* kept/
 cp tls/observer.pem tls/aggregator.pem

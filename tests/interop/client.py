@@ -34,7 +34,7 @@ ONLY = {"outer.aggregators": "1", "outer.merge": "mean", "outer.overlap_steps": 
 
 
 class Fragment:
-    """4: the state of a fragment, and what the site keeps beside it."""
+    """4: the state of a fragment, and what the site keeps in addition."""
 
     def __init__(self, fields):
         self.round, self.ratio = int(fields["round"]), int(fields["ratio"])
@@ -129,7 +129,7 @@ class Site:
                 self.amend(1, made, 0)  # also those that are in force already
                 wanted = made.state_after
             kind, data = self.link.fetch(wire.SNAPSHOT, f, there.round, 1 << 16)
-            if kind == "gone":  # it has gone on: the hello behind this one says where to
+            if kind == "gone":  # it has continued: the hello after this one says where to
                 return
             slabs = formats.SLABS.get(self.s["outer.optimizer"], 0)
             state.append(Fragment.of_snapshot(data, slabs, there.round, made))
@@ -158,7 +158,7 @@ class Site:
         return F32(float(self.in_force(f, round_)["outer.lr"]))
 
     def amend(self, f, m, round_):
-        """S6, then durable. round_: the first one of the fragment behind the manifest's."""
+        """S6, then durable. round_: the first one of the fragment after the manifest's."""
         known, both = self.amendments, min(len(self.amendments), len(m.amendments))
         need(m.amendments[:both] == known[:both], "S6: other amendments than the known ones")
         new = m.amendments[both:]

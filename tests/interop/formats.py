@@ -93,7 +93,7 @@ def names(value):
 
 
 def stretches(s, amendments, ends):
-    """[(border, settings behind it)]: the settings s at 0, then one for each border. amendments: of a manifest."""
+    """[(border, settings after it)]: the settings s at 0, then one for each border. amendments: of a manifest."""
     found = [(0, s)]
     for text, round_, _ in amendments:
         border = [step for step, p, r in rounds(found, ends) if (p, r) == (0, round_ - 1)]
@@ -110,7 +110,7 @@ def rounds(found, ends):
         own, former = {steps} | set(ends), 0
         for i, (begin, s) in enumerate(found):
             every = int(s["outer.every"])
-            if every != former:  # else an amendment of something else: the periods go on
+            if every != former:  # else an amendment of something else: the periods continue
                 first = begin + p * every // fragments + (0 if i and p else every)
             until = found[i + 1][0] if i + 1 < len(found) else steps
             own |= {step for step in range(first, until + 1, every) if step > begin}
@@ -407,7 +407,7 @@ def encode_csc(z, grid, residual):
 
 
 def blocks_read(data, head, count, block_bytes):
-    """Behind `head` bytes: present, then blocks -> present, (present blocks, bytes)."""
+    """After `head` bytes: present, then blocks -> present, (present blocks, bytes)."""
     blocks = count // BLOCK
     flags = (blocks + 7) // 8
     need(len(data) >= head + flags, "too short")
@@ -530,11 +530,11 @@ def mean_of(codec, data, count, grid, weights, factors=None):
 # ---- 8: outer step ----
 
 
-SLABS = {"nesterov": 1, "adam": 2}  # arrays beside theta
+SLABS = {"nesterov": 1, "adam": 2}  # arrays in addition to theta
 
 
 def outer_step(settings, theta, momentum, mean, lr, mu):
-    """-> theta', momentum'. momentum: the slabs, one behind the other. lr, mu: f32."""
+    """-> theta', momentum'. momentum: the slabs, one after the other. lr, mu: f32."""
     optimizer = settings["outer.optimizer"]
     if optimizer == "average":
         return theta - mean, None

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # A foreign site takes part in a run and computes the same states bit for bit (docs/formats.md): a Python program that was written from
-# the documents (client.py) beside a real site and a real aggregator, in strict mode. It is killed before it sends, while it sends and
+# the documents (client.py) next to a real site and a real aggregator, in strict mode. It is killed before it sends, while it sends and
 # before it adopts, and the aggregator once; what it sends after that must be its stored bytes. Needs packages from PyPI; without: skipped.
 #   interop.sh ATOLL SCRATCH [--all]      --all: every codec
 . "$(dirname "$0")/python.sh"
@@ -64,7 +64,7 @@ killed "$pid"
 grep -q "ev=hello answer=behind term=2" b.out || fail "the foreign site did not catch up with the round that it died in"
 # the round of which only site a's part is there is closed with nobody in it
 await "atoll operator abort" '"$atoll" operator abort --fragment 1 --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1'
-rm b/outbox-1 # as if it had not come to that round: it makes its contribution all the same, for the residual
+rm b/outbox-1 # as if it had not come to that round: it still makes its contribution, for the residual
 foreign --noise 5
 agree "$pid"
 [ "$(grep -c "ev=stored fragment=1 round=3" b.out)" -eq 2 ] || fail "the steps of the aborted round are in no residual"
@@ -72,7 +72,7 @@ grep -q "ev=adopted fragment=1 round=3 codec=int8 included=0" b.out || fail "the
 [ "$(grep -c "ev=adopted.*codec=int8" b.out)" -ge 6 ] || fail "fewer int8 rounds than there are"
 [ "$(grep -c "ev=exact" b.out)" -eq 2 ] || fail "the slow reference was not asked twice"
 
-# Amendments (docs/protocol.md 3.17): learned from manifests, in force behind their borders, kept over a kill, and known to a site that
+# Amendments (docs/protocol.md 3.17): learned from manifests, in force after their borders, kept over a kill, and known to a site that
 # begins with a snapshot.
 amend() { # amend KEY VALUE ROUND
     "$atoll" operator set "$1" "$2" --at-round "$3" --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1 ||

@@ -230,7 +230,7 @@ def ask_form(run):
     return len(bad)
 
 
-# ---- row 7 to 12: what comes behind the offer ----
+# ---- row 7 to 12: what comes after the offer ----
 
 
 def ask_payload(run):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identity keys: what a site signs, and what it checks of the aggregator (docs/protocol.md 6.1). Ed25519, beside the certificate of TLS."""
+"""Identity keys: what a site signs, and what it checks of the aggregator (docs/protocol.md 6.1). Ed25519, next to the certificate of TLS."""
 import datetime
 import struct
 
@@ -44,7 +44,7 @@ def term(run, index, number, instance):
 
 
 def certificates(der):
-    """Of several, one behind the other: DER says how long each is."""
+    """Of several, one after the other: DER says how long each is."""
     found = []
     while der:
         need(len(der) > 4 and der[0] == 0x30, "not a certificate")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the foreign site keeps between two starts: files that are written beside, fsynced and renamed, each behind the SHA-256 of its
+"""What the foreign site keeps between two starts: files that are written under another name, fsynced and renamed, each after the SHA-256 of its
 bytes (docs/protocol.md 2)."""
 import hashlib
 import io

@@ -76,7 +76,7 @@ class Aggregator:
     # ---- contributions ----
 
     def contribute(self, offer, payload, pace, on_stored):
-        """Until receipt, behind or late. pace: bytes of a chunk, seconds between two. on_stored(offset): the aggregator said that so much
+        """Until `receipt`, `behind` or `late`. pace: bytes of a chunk, seconds between two. on_stored(offset): the aggregator said that so much
         is stored."""
         while True:
             kind, answer = self.again(lambda: self.transfer(offer, payload, pace, on_stored))
@@ -86,7 +86,7 @@ class Aggregator:
                 raise Refused(f"contribute: {kind}: {answer.text.decode()}")
 
     def transfer(self, offer, payload, pace, on_stored):
-        """One offer and what the aggregator lacks; the last answer."""
+        """One offer and what the aggregator does not have; the last answer."""
         wanted = Mailbox()
         offer.head.CopyFrom(self.head)
         offer.transfer = random.getrandbits(63)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch trainers as sites of a run: each example of this folder beside `atoll train` (or beside itself, where Atoll does not have
+"""PyTorch trainers as sites of a run: each example of this folder next to `atoll train` (or next to itself, where Atoll does not have
 the model), over mutual TLS. Both sites must end in the same outer state, with and without `kill -9` of the Python site, and each
 round's state must be the aggregator's.
 

@@ -12,7 +12,7 @@ ADD, LAST, MOST = "sum", "newest session", "largest"
 
 
 class Unusable(Exception):
-    """The output of a campaign's program lacks what its figures are read from; or the program is missing."""
+    """The output of a campaign's program misses what its figures are read from; or the program is missing."""
 
 
 class Figure:

@@ -45,12 +45,12 @@ class Recorded:
         return [s for s in self.sessions if s["figures"].get("failed")]
 
     def counted(self):
-        """Sessions behind the last one that failed; that one itself where it is the newest."""
+        """Sessions after the last one that failed; that one itself where it is the newest."""
         at = max((i for i, s in enumerate(self.sessions) if s["figures"].get("failed")), default=-1)
         return self.sessions[at + 1:] or self.sessions[at:]
 
     def done(self):
-        """Where the next session goes on. After a failure from the start: what failed must hold now."""
+        """Where the next session continues. After a failure from the start: what failed must hold now."""
         newest_failed = self.sessions and self.sessions[-1]["figures"].get("failed")
         return 0 if newest_failed or not self.campaign.progress else self.value(self.campaign.progress) or 0
 

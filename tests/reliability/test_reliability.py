@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What breaks if this fails: a figure is misread, a campaign starts again instead of going on, a failure is lost, or the page says that
+"""What breaks if this fails: a figure is misread, a campaign starts again instead of continuing, a failure is lost, or the page says that
 a goal is reached which is not."""
 import contextlib
 import fcntl

@@ -10,7 +10,7 @@ kind=${1:-}
 [ $# -eq 0 ] || shift
 case $kind in
 tsan)
-    # The link alone, site and aggregator alone, commits beside calls; then all of it as processes.
+    # The link alone, site and aggregator alone, commits during calls; then all of it as processes.
     programs="test_wire test_tls test_link test_link_ledger test_link_bulk test_link_hostile test_link_tls test_signed test_slow_disk
         test_aggregator test_site test_inflight test_eager test_refusals"
     scripts="two_sites overlap operator silent"

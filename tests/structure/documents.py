@@ -198,7 +198,7 @@ def check_training_text(root, name, missed):
 
 
 def wrapped(text):
-    """Paragraphs and list items with a long line are filled anew; code, tables and headings stay. Links and `code` are not broken."""
+    """Paragraphs and list items with a long line are filled again; code, tables and headings stay. Links and `code` are not broken."""
     out, paragraph, code = [], [], False
 
     def flush():

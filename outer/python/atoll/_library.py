@@ -68,7 +68,7 @@ class _Status(ctypes.Structure):
 
 
 def _find():
-    """The library: ATOLL_LIBRARY, else beside this file (a wheel), else where the loader looks."""
+    """The library: ATOLL_LIBRARY, else next to this file (a wheel), else where the loader looks."""
     given = os.environ.get("ATOLL_LIBRARY")
     beside = pathlib.Path(__file__).parent / "lib" / "libatoll.so.0"
     return given or (str(beside) if beside.exists() else "libatoll.so.0")
@@ -278,7 +278,7 @@ class Site:
 
     def start(self, step=0):
         """Joins the run. step: that of the checkpoint whose values are in place, or 0, where the values become those that the
-        run starts from. Returns the step to go on from."""
+        run starts from. Returns the step to continue from."""
         where = ctypes.c_int64(step)
         self._call(_lib.atoll_start, self._open(), ctypes.byref(where))
         self.step = where.value
@@ -294,7 +294,7 @@ class Site:
         return bool(_lib.atoll_due(self._open(), step))
 
     def made(self, step, loss=math.nan, tokens_per_second=math.nan):
-        """After a step: sends, waits and merges where the run wants it. Returns the step to go on from."""
+        """After a step: sends, waits and merges where the run wants it. Returns the step to continue from."""
         if self.step >= self.steps:
             raise Error(f"the run has ended after train.steps = {self.steps}: train while step < steps", 4)
         where = ctypes.c_int64(step)

@@ -331,7 +331,7 @@ def sources(names, columns, split=None, subset=None):
 # ---- the program ----
 
 def program():
-    """The program `atoll`: beside this file (a wheel), else ATOLL_PROGRAM, else of the PATH."""
+    """The program `atoll`: next to this file (a wheel), else ATOLL_PROGRAM, else of the PATH."""
     beside = pathlib.Path(__file__).parent / "bin" / "atoll"
     found = str(beside) if beside.exists() else shutil.which(os.environ.get("ATOLL_PROGRAM") or "atoll")
     if not found:

@@ -284,7 +284,7 @@ class OuterLoop:
                        tokens_per_second)
 
     def state_dict(self):
-        """For the trainer's checkpoint, beside model and optimizer."""
+        """For the trainer's checkpoint, in addition to model and optimizer."""
         return {"step": self.site.step}
 
     @contextlib.contextmanager

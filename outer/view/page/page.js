@@ -58,7 +58,7 @@ const section = (id, shown) => { $(id).hidden = !shown; return shown; };
 // With less than a week left, or none, it is in red.
 const certificate = (x) => [!has(x.certificate_days) ? '' : x.certificate_days < 0 ? 'EXPIRED' : x.certificate_days + ' days', x.certificate_days < 7 ? 'bad' : ''];
 const called = (x) => x.role === 'site' || x.role === 'seen' ? 'site ' + x.name : x.name;
-// So many figures in an element; those that are there stay.
+// n figures in an element; those that are there stay.
 function figures(id, n) {
   while ($(id).children.length > n) $(id).lastChild.remove();
   while ($(id).children.length < n) $(id).append(make('figure'));

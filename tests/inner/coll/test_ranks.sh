@@ -5,7 +5,7 @@
 # Arguments: the program `ranks`, a scratch directory, whether this build has MPI (1 or 0), the launcher: mpi (default), or the
 # variables of torchrun or slurm, for ATOLL_TEST_DEVICE=cuda. ATOLL_TEST_PART=stages: the stages of train.zero_stage; memory: what
 # they take.
-# On GPUs sums run beside the backward, in another order than MPI's.
+# On GPUs sums run during the backward, in another order than MPI's.
 set -eu
 ranks=$1 dir=$2 mpi=$3 launcher=${4:-mpi} device=${ATOLL_TEST_DEVICE:-cpu}
 rm -rf "$dir"
@@ -64,7 +64,7 @@ done
 "$ranks" compare "$dir/one" "$dir/whole" || fail "one rank and two ranks differ"
 [ "$(grep -c 'STOPPED after step 3' "$dir/stop.txt")" = 2 ] || fail "one rank's stop is not everybody's"
 [ "$(grep -c 'DIVERGED after step 3' "$dir/nan.txt")" = 2 ] || fail "one rank's divergence is not everybody's"
-# And goes on where it stopped, to the same bits.
+# And continues where it stopped, to the same bits.
 cp -r "$dir/stop" "$dir/back"
 launch 2 "$ranks" train "$dir/stop" whole > "$dir/again.txt"
 [ "$(grep -o '[0-9a-f]\{64\}' "$dir/again.txt" | sort -u)" = "$(grep -o '[0-9a-f]\{64\}' "$dir/whole.txt" | sort -u)" ] ||
@@ -317,7 +317,7 @@ run 2 hidden_sign_stop stop $lamb $hidden
 run 2 hidden_sign_stop whole $lamb $hidden
 same hidden_sign_stop hidden_sign
 if "$ranks" same "$dir/hidden_sign" "$dir/lamb_sign" 2> /dev/null; then fail "train.trust_layers changed nothing"; fi
-# 0/1 Adam: sums behind steps 2, 5 and 6. A stop in step 3 waits for that of step 5.
+# 0/1 Adam: sums after steps 2, 5 and 6. A stop in step 3 waits for that of step 5.
 local="--train.optimizer adamw --train.compress zeroone --train.compress_start 0.17 --train.warmup_steps 1"
 local="$local --train.local_grow 1e-6 --train.local_max 4"
 run 2 local whole $local
@@ -336,7 +336,7 @@ run 2 sparse whole $sparse
 run 2 sparse_stop stop $sparse
 run 2 sparse_stop whole $sparse
 same sparse_stop sparse
-# One number of ranks stores, another goes on: shared out or not, the file is the same.
+# One number of ranks stores, another continues: shared out or not, the file is the same.
 run 2 moved stop --train.zero_stage 1
 cp -r "$dir/moved" "$dir/more"
 run 2 moved whole --train.zero_stage 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Token ids of Atoll beside those of Hugging Face's `tokenizers`, with vocabularies that are trained here.
+"""Token ids of Atoll compared with those of Hugging Face's `tokenizers`, with vocabularies that are trained here.
 
     tokenizer_oracle.py TOKENIZE [--scratch DIR] [--quick] [--mb 1] [--points 0x30000] [--hard 5000]
 
@@ -99,7 +99,7 @@ def wordpiece(texts, lower):
 
 
 def wordpiece_points(end):
-    """Every code point that is left after normalising is a token, so that no difference hides behind [UNK]."""
+    """Every code point that is left after normalising is a token, so that no difference is hidden by [UNK]."""
     normal = normalizers.BertNormalizer(lowercase=True)
     seen = sorted({c for p in range(1, end) if not 0xd800 <= p <= 0xdfff for c in normal.normalize_str(chr(p))} - {" "})
     vocab = {w: i for i, w in enumerate(SPECIALS + seen + ["##" + c for c in seen])}
