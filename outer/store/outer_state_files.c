@@ -63,8 +63,9 @@ struct sections { /* of a state file: those of the shared parts, then those of t
     size_t shared_count, own_count;
 };
 
-static enum err sections_of(struct sections *x, const struct outer_state *m, unsigned fragment,
-                            const struct outer_state_fragment *s, struct arena *a)
+static enum err state_sections_of(struct sections *x, const struct outer_state *m,
+                                  unsigned fragment, const struct outer_state_fragment *s,
+                                  struct arena *a)
 {
     struct file_part parts[PARTS_MAX];
     struct state_cut cut = outer_state_cut(m, fragment);
@@ -94,7 +95,7 @@ static enum err state_write_to(const struct outer_state *m, struct env *w, const
     struct sections x;
     struct record_section *list;
     size_t count;
-    enum err e = sections_of(&x, m, fragment, s, &scratch);
+    enum err e = state_sections_of(&x, m, fragment, s, &scratch);
     if (e == ERR_OK)
         e = sections_join(&x, &list, &count, &scratch);
     if (e == ERR_OK) {
@@ -152,13 +153,15 @@ static bool sections_fit(const struct record *r, const struct sections *x)
 }
 
 /* Fills the parts of s. */
-static enum err state_file_take(struct outer_state *m, const char *path, const struct state_head *head,
-                           const struct record *r, struct outer_state_fragment *s, struct arena *a)
+static enum err state_file_take(struct outer_state *m, const char *path,
+                                const struct state_head *head, const struct record *r,
+                                struct outer_state_fragment *s, struct arena *a)
 {
     struct sections x;
-    struct state_head ours = state_head_of(s, head->fragment, outer_state_elements(m, head->fragment));
+    struct state_head ours =
+        state_head_of(s, head->fragment, outer_state_elements(m, head->fragment));
     const char *other = made_with(head, &ours);
-    TRY(sections_of(&x, m, head->fragment, s, a));
+    TRY(state_sections_of(&x, m, head->fragment, s, a));
     if (!other && !sections_fit(r, &x))
         other = "another outer.state_digest";
     if (other)
@@ -221,7 +224,7 @@ enum err outer_state_own_read(struct outer_state *m, unsigned fragment, uint64_t
     outer_state_path(path, fragment, round, "state");
     enum err e = state_record(m, fragment, path, &head, &r, &scratch);
     if (e == ERR_OK)
-        e = sections_of(&x, m, fragment, &m->next, &scratch);
+        e = state_sections_of(&x, m, fragment, &m->next, &scratch);
     if (e == ERR_OK && (head.round != round ||
                         !record_take_all(&r, x.shared_count, x.own, x.own_count, m->dev->threads)))
         e = err_set(ERR_CORRUPT, "its residual is damaged, and is not a function of the rounds");
@@ -262,7 +265,7 @@ enum err outer_state_file_open(struct outer_state_file *f, const struct outer_st
     struct record r;
     int threads = m->dev->threads;
     TRY(record_open(&r, &form, path, data, size_bytes, a));
-    TRY(sections_of(&x, m, fragment, s, a));
+    TRY(state_sections_of(&x, m, fragment, s, a));
     if (head.fragment != fragment || head.elements != outer_state_elements(m, fragment) ||
         !sizes_fit(&r, 0, x.shared, x.shared_count))
         return err_set(ERR_CORRUPT, "%s: another fragment's, or made with other settings", path);

@@ -122,7 +122,7 @@
     X(FORM, index_range, "answer invalid", "an index past the end")                                \
     SILENT(FORM, index_unsorted, "indices out of order",                                           \
            "indices travel as distances, which are never negative")                                \
-    X(FORM, trailing_bytes, "answer invalid", "bytes after the last block")                       \
+    X(FORM, trailing_bytes, "answer invalid", "bytes after the last block")                        \
     X(LOAD, ping_flood, "connection", "10,000 pings")                                              \
     X(LOAD, stream_flood, "status RESOURCE_EXHAUSTED", "100 held calls of one site")               \
     X(LOAD, call_flood, "status RESOURCE_EXHAUSTED",                                               \
