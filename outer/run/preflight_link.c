@@ -98,7 +98,7 @@ static void check_clock(struct preflight *p, const char *text, uint64_t before, 
                   : off > CLOCK_WARN_S + known ? PREFLIGHT_WARN
                                                : PREFLIGHT_OK,
                   "clock", "%.2f s %s the aggregator's (within %.2f s)%s", off,
-                  offset_s < 0 ? "after" : "ahead of", known,
+                  offset_s < 0 ? "behind" : "ahead of", known,
                   off > CLOCK_WARN_S + known
                       ? ": set both by NTP; certificates are judged by this clock"
                       : "");

@@ -69,7 +69,7 @@ serve_ends
 mkdir forged && cp -r a/id forged/ && cp -r aggregator.first/archive forged/
 replay 1 forged
 says "^differs: fragment 0 round 0: manifest: not signed with a key that a site has accepted as the aggregator's" "^0 damaged, 12 different, 0 missing" \
-    "^12 rounds: 12 made again" "^signatures of the aggregator: 0 manifests checked"
+    "^12 rounds: 12 recomputed" "^signatures of the aggregator: 0 manifests checked"
 replay 0 a.first forged/archive --ca tls/ca.pem # no key by this authority
 says "^signatures of the aggregator: 0 manifests checked, by its certificate, 12 not checked"
 rm -r a b c aggregator serve.out tls
@@ -77,7 +77,7 @@ steps=48
 mv run.first run.yaml
 mv tls.first tls && mv a.first a && mv b.first b && mv c.first c && mv aggregator.first aggregator && mv serve.first serve.out
 replay 0 aggregator --from-round 3 --to-round 4 # state 3 is kept
-says "^4 rounds: 4 made again"
+says "^4 rounds: 4 recomputed"
 replay 0 --bisect aggregator a
 replay 0 --bisect aggregator
 
@@ -121,7 +121,7 @@ says "^missing: fragment 0 round 4: contribution of site c: in none"
 replay 0 aggregator/archive c
 mv lost aggregator/archive/0/4/c.payload
 replay 9 a/archive c/archive
-says "^missing: fragment 0 round 0: contribution of site b: in none" "0 made again"
+says "^missing: fragment 0 round 0: contribution of site b: in none" "0 recomputed"
 replay 9 a c # their sums are kept for outer.history_rounds
 says "^missing: fragment 1 round 5: contribution of site b: .*made from the kept sum" "outer state at the end: $wanted"
 mv aggregator/archive/1/1 lost
@@ -203,4 +203,4 @@ done
 for event in "ev=abort" "ev=operator act=rollback" "without=b$"; do
     grep -q "$event" serve.out || fail "no $event in the run"
 done
-echo "every round made again, $wanted"
+echo "every round recomputed, $wanted"

@@ -192,7 +192,7 @@ static void an_owner_has_all_its_documents(void **state)
     assert_int_equal(file_remove(scratch("set-1.owners")), ERR_OK);
     open_loader(&l, &objective_documents, 4);
     assert_int_equal(units_open(&u, &l, PRIVACY_UNIT_OWNER, &arena), ERR_INPUT);
-    assert_non_null(strstr(err_message(), "set-1.bin: privacy.unit = owner, and no list beside"));
+    assert_non_null(strstr(err_message(), "set-1.bin: privacy.unit = owner, and no list next to"));
     loader_close(&l);
     assert_int_equal(file_remove(scratch("set-0.owners")), ERR_OK);
 }
