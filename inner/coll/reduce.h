@@ -58,7 +58,7 @@ struct grad_reduce {
     const struct dev_range *ranges;
     size_t range_count;
     float clip;     /* train.clip_per = bucket: train.max_grad_norm; 0: no clip here */
-    double targets; /* of this rank in the step, set in front of its last backward pass */
+    double targets; /* of this rank in the step, set before its last backward pass */
     double *norms;  /* device, borrowed, (2): a bucket's sum of squares; 1. NULL: no clip here */
     float *factor;  /* device, borrowed: of the bucket */
     bool local;     /* this step's gradients stay on their rank (train.compress) */

@@ -24,7 +24,7 @@ struct mlm {
     size_t room; /* tokens of text in one example */
     struct mlm_chunk *chunks;
     uint64_t chunk_count;
-    uint64_t *document_first; /* (shards + 1) documents in front of each shard */
+    uint64_t *document_first; /* (shards + 1) documents before each shard */
     uint8_t *flags;           /* (model.vocab_size) of each id: MLM_SPECIAL, MLM_CONTINUES */
     int32_t specials[SIDECAR_SPECIALS]; /* ascending */
     size_t specials_count;

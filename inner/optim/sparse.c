@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GradientFlow's coarse-grained sparse sums (Sun et al. 2019, 1902.06855). The slab of gradients is
- * cut into chunks of 4,096 values. Behind train.compress_start of the steps, in which sums are
+ * cut into chunks of 4,096 values. After train.compress_start of the steps, in which sums are
  * full:
  *
  *     G   = g_i + residual_i                       of rank i

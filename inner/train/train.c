@@ -168,7 +168,7 @@ static enum err check_head(const struct train *t)
                            ? "data.objective = labels needs model.classes, the number of classes "
                              "of each task"
                            : "data.pairs needs the head for pairs, which a model with "
-                             "model.classes lacks");
+                             "model.classes does not have");
     if (s->model_token_types == 1)
         return err_set(ERR_CONFIG,
                        "model.token_types = 1: the second text of a pair has type 1; use 2, "

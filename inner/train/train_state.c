@@ -255,11 +255,12 @@ static enum err check_own_shards(const struct train *t, const struct checkpoint_
     if (t->settings->data_shards != DATA_SHARDS_OWN || !got->step ||
         got->ranks == (uint32_t)t->coll->size)
         return ERR_OK;
-    return err_set(ERR_MISMATCH,
-                   "%s was made by %u rank%s with data.shards = own, which deals out the files "
-                   "among them; go on with %u, or begin a run with data.shards = shared from its "
-                   "parameters (run.init_from)",
-                   t->given.checkpoint_dir, got->ranks, got->ranks == 1 ? "" : "s", got->ranks);
+    return err_set(
+        ERR_MISMATCH,
+        "%s was made by %u rank%s with data.shards = own, which deals out the files "
+        "among them; continue with %u, or begin a run with data.shards = shared from its "
+        "parameters (run.init_from)",
+        t->given.checkpoint_dir, got->ranks, got->ranks == 1 ? "" : "s", got->ranks);
 }
 
 /* Another text is another order of all examples from this step on. A list that an operator has

@@ -297,7 +297,7 @@ static const char *overlap_refused(const struct amend_case *c)
     const struct outer_settings *o = &c->o;
     int64_t before = c->o_before.outer_overlap_steps, now = o->outer_overlap_steps;
     if (!before != !now)
-        return "0 is the blocking exchange, which has no threads and no device beside the "
+        return "0 is the blocking exchange, which has no threads and no device next to the "
                "training: a site is the one or the other from its start on";
     if (before >= o->outer_sync_every || now >= o->outer_sync_every)
         return "at outer.sync_every begins the one-round delay, whose deltas are taken against "

@@ -32,7 +32,7 @@ struct site_step {    /* of the whole site, one step */
     double sums_s;    /* collectives of the gradients, alone */
     double exposed_s; /* what of sums_s the backward of the last micro-batch does not hide */
     double gather_s; /* never hidden: parameters to all ranks (train.zero_stage), and the compressed
-                        sums behind train.compress_start */
+                        sums after train.compress_start */
     double step_s;
     double tokens_s;  /* of the site */
     double mfu;       /* operations of the model, without recomputation, over ranks x peak */

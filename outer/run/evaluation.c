@@ -93,7 +93,7 @@ static enum err tasks_evaluate(struct evaluation *e)
 enum err evaluation_run(struct load *l, const struct evaluation_options *o,
                         const struct evaluation_told *told)
 {
-    size_t S = (size_t)l->run.s.train_sequence, sequences = S < BATCH_TOKENS ? BATCH_TOKENS / S : 1;
+    size_t S = (size_t)l->run.s.train_seq_len, sequences = S < BATCH_TOKENS ? BATCH_TOKENS / S : 1;
     struct evaluation e = {.l = l,
                            .o = o,
                            .told = told,
@@ -101,7 +101,7 @@ enum err evaluation_run(struct load *l, const struct evaluation_options *o,
                                     .ranks = 1,
                                     .sequence = S,
                                     .batch_tokens = S,
-                                    .vocab = l->run.s.model_vocab,
+                                    .vocab = l->run.s.model_vocab_size,
                                     .objective = objective_of(&l->run.s),
                                     .settings = &l->run.s}};
     if (!l->run.s.data_eval.count && !l->run.o.eval_tasks.count)

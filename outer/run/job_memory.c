@@ -175,7 +175,7 @@ void job_print_memory(struct job *j, const struct table *t)
 static uint64_t states_kept(const struct job *j)
 {
     int64_t span = j->s->train_checkpoint_every * (j->s->train_checkpoint_keep + 1);
-    return (uint64_t)(span / j->run->o.outer_every) + 2;
+    return (uint64_t)(span / j->run->o.outer_sync_every) + 2;
 }
 
 struct job_prediction job_predict(const struct job *j)
