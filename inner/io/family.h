@@ -44,7 +44,7 @@ struct family {
     const char *pairs, *mlm_probability; /* of its masked training, data.pairs and
                                       data.mlm_probability; NULL: the defaults */
     bool encoder;                        /* its heads may be missing in a file */
-    bool zero_biases; /* it has biases and token types, always: zeros stand for those we do not have
+    bool zero_biases; /* it has biases and token types, always: zeros stand for missing ones
                        */
     bool tied;        /* where tie_word_embeddings is missing */
     enum err (*read)(const struct hf_reading *r, unsigned heads) MUST;

@@ -197,7 +197,7 @@ static const char *lacks(const struct settings *s)
            : s->model_pooler && !s->model_pooler_norm   ? "model.pooler_norm = false"
            : s->model_pooler && !s->model_classes.count ? "model.pooler without model.classes"
            : s->model_pooler && s->model_head == MODEL_HEAD_MLM
-               ? "model.head = mlm next to model.classes"
+               ? "model.head = mlm together with model.classes"
            : s->model_sliding_window && s->model_global_attn_every < 2
                ? "model.sliding_window without global_attn_every > 1"
            : s->model_sliding_window % 2 ? "model.sliding_window is odd"

@@ -42,8 +42,8 @@ struct private_charge {
     int64_t counted; /* 0: a step of this file. Else as many steps, not listed one by one: a
                         manifest names them, and these settings are assumed */
 };
-/* As every step of these settings makes it, but for its step and tag, at a site of so many records.
- * noise: privacy.noise_multiplier. ERR_CONFIG: its lots cannot be drawn. */
+/* As every step of these settings makes it, but for its step and tag, at a site of `records`
+ * records. noise: privacy.noise_multiplier. ERR_CONFIG: its lots cannot be drawn. */
 enum err private_charge_of(struct private_charge *c, const struct settings *s,
                            uint64_t records) MUST;
 enum privacy_sampling private_sampling(const struct private_charge *c);

@@ -124,7 +124,7 @@ static enum err help_event(const char *name)
     if (e == ERR_OK)
         args_print(text, 0, 4);
     arena_free(&scratch);
-    return cmd_flush(e);
+    return closing_flush(e);
 }
 
 static bool is_command(const char *name)
