@@ -37,6 +37,10 @@ static void print_tuning(const struct job *j)
     printf("# Outer learning rate: %s\n", text);
     if (*warning)
         printf("# WARNING: %s\n", warning);
+    tuning_momentum_text(&j->run->o, (int64_t)schedule_rounds(&j->run->sync.schedule, 0), warning,
+                         sizeof warning);
+    if (*warning)
+        printf("# Outer momentum: %s\n", warning);
 }
 
 /* What matters comes last. */

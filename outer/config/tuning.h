@@ -48,10 +48,22 @@ enum outer_opt_kind tuning_optimizer(const struct outer_settings *o);
 struct tuning tuning_of(const struct outer_settings *o);
 /* The same, and outer.lr = 0 becomes its value, so that it is the value that is pinned. */
 struct tuning tuning_resolve(struct outer_settings *o);
+/* Momentum and rate by the rounds of a fragment: row outer-rounds of docs/reproductions.md, two
+ * sites, the rate searched at each momentum. Up to TUNING_FEW_ROUNDS 0.6 with a rate of 1, more:
+ * 0.9 with the rate of the table (lr 0). Fewer than TUNING_LEAST_ROUNDS: not measured, 0.9. */
+enum { TUNING_LEAST_ROUNDS = 10, TUNING_FEW_ROUNDS = 90 };
+struct tuning_momentum {
+    double mu, lr;
+};
+struct tuning_momentum tuning_momentum(int64_t rounds);
+/* Which momentum ended with less loss in a run of this many rounds; "": the configured one, or
+ * nothing is known of this outer.optimizer. */
+void tuning_momentum_text(const struct outer_settings *o, int64_t rounds, char *out,
+                          size_t size_bytes);
 /* Text: the rate and its source. */
 void tuning_text(const struct tuning *t, char *out, size_t size_bytes);
-/* Both, as log lines. */
-void tuning_log(const struct tuning *t);
+/* What is known of rate and momentum of a run of `rounds` rounds of a fragment, as log lines. */
+void tuning_log(const struct tuning *t, const struct outer_settings *o, int64_t rounds);
 /* The warning; "": none. */
 void tuning_warning(const struct tuning *t, char *out, size_t size_bytes);
 

@@ -164,6 +164,35 @@ static void momentum_on_a_residual_is_warned_of(void **state)
     }
 }
 
+/* Row outer-rounds: 0.6 at 15 and 50 rounds, 0.9 at 150 and 500. Below 10 nothing was measured. */
+static void momentum_follows_the_rounds(void **state)
+{
+    (void)state;
+    static const int64_t few[] = {10, 15, 50, 90}, many[] = {91, 150, 500, 100000};
+    struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, 30, 0);
+    char text[512];
+    for (size_t i = 0; i < 4; i++) {
+        assert_true(tuning_momentum(few[i]).mu == 0.6 && tuning_momentum(few[i]).lr == 1);
+        assert_true(tuning_momentum(many[i]).mu == 0.9 && tuning_momentum(many[i]).lr == 0);
+        o.outer_momentum = 0.9;
+        tuning_momentum_text(&o, few[i], text, sizeof text);
+        assert_non_null(strstr(text, "0.6 with outer.lr = 1"));
+        tuning_momentum_text(&o, many[i], text, sizeof text);
+        assert_string_equal(text, "");
+        o.outer_momentum = 0.6;
+        tuning_momentum_text(&o, few[i], text, sizeof text);
+        assert_string_equal(text, "");
+        tuning_momentum_text(&o, many[i], text, sizeof text);
+        assert_non_null(strstr(text, "outer.momentum = 0.9"));
+    }
+    o.outer_momentum = 0.9;
+    tuning_momentum_text(&o, 9, text, sizeof text);
+    assert_string_equal(text, "");
+    o.outer_optimizer = OUTER_OPT_ADAM; /* not measured */
+    tuning_momentum_text(&o, 50, text, sizeof text);
+    assert_string_equal(text, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +201,7 @@ int main(void)
         cmocka_unit_test(effective_is_the_sum_of_a_decaying_kernel),
         cmocka_unit_test(unset_takes_the_table_and_is_pinned),
         cmocka_unit_test(radial_takes_a_lower_rate),
+        cmocka_unit_test(momentum_follows_the_rounds),
         cmocka_unit_test(small_rounds_are_warned_of),
         cmocka_unit_test(momentum_on_a_residual_is_warned_of),
     };
