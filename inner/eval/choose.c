@@ -68,9 +68,44 @@ static void add(struct choose *x, const struct choices *c, const struct choices_
         (struct choose_place){number, at + n - choice->count, choice->count};
 }
 
-static enum err run(struct choose *x, double *scores, size_t first)
+/* Before a pass that all ranks make. batch: this rank has one; *any: some rank has; *ended: some
+ * rank ends. */
+static enum err agree(struct choose *x, bool batch, bool *any, bool *ended)
+{
+    double said[] = {batch, x->go_on && !x->go_on(x->self)};
+    TRY(x->together->ops->all_reduce_host(x->together, said, sizeof said / sizeof *said));
+    *any = said[0] > 0;
+    *ended = said[1] > 0;
+    return ERR_OK;
+}
+
+/* Passes that count nothing, while another rank has a batch. */
+static enum err read_along(struct choose *x, bool *ended)
 {
     struct batch *b = &x->batch;
+    for (bool any;;) {
+        TRY(agree(x, false, &any, ended));
+        if (!any || *ended)
+            return ERR_OK;
+        batch_clear(b);
+        size_t at = batch_append(b, TOKENS_OF_SEQUENCE_MIN);
+        for (size_t i = at; i < b->tokens_count; i++) {
+            b->tokens[i] = 0;
+            b->targets[i] = -1;
+        }
+        TRY(model_eval_losses(x->model, b, x->losses));
+        batch_clear(b);
+    }
+}
+
+static enum err run(struct choose *x, double *scores, size_t first, bool *ended)
+{
+    struct batch *b = &x->batch;
+    bool any;
+    if (x->together)
+        TRY(agree(x, true, &any, ended));
+    if (*ended)
+        return ERR_OK;
     if (b->room.tokens - b->tokens_count >= BATCH_UNIT && b->sequences < b->room.sequences)
         batch_fill_up(b, 0);
     TRY(model_eval_losses(x->model, b, x->losses));
@@ -117,15 +152,20 @@ enum err choose_scores(struct choose *x, const struct choices *c, size_t first, 
             if (same_before(c, q, k) != k)
                 continue;
             if (!has_room(x, input_length(x, q, &c->choice[k])))
-                TRY(run(x, scores, begin));
-            *ended = !x->places_count && x->go_on && !x->go_on(x->self);
+                TRY(run(x, scores, begin, ended));
+            if (!x->together)
+                *ended = !x->places_count && x->go_on && !x->go_on(x->self);
             if (*ended)
                 return ERR_OK;
             add(x, c, q, k);
         }
     }
     if (x->places_count)
-        TRY(run(x, scores, begin));
+        TRY(run(x, scores, begin, ended));
+    if (x->together && !*ended)
+        TRY(read_along(x, ended));
+    if (*ended)
+        return ERR_OK;
     for (size_t i = first; i < end; i++)
         for (size_t k = 0; k < c->question[i].count; k++) {
             size_t number = c->question[i].first + k;

@@ -23,6 +23,9 @@ struct choose {
     /* Before each batch; false: end. NULL: none. */
     bool (*go_on)(void *self);
     void *self;
+    /* Ranks whose passes collect parameters (train.zero_stage = 3) make the same number of them:
+     * those that have no more questions read along. NULL: each rank has what it needs. */
+    struct coll *together;
 };
 struct choose_counts {
     double right, right_norm, questions;

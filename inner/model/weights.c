@@ -722,6 +722,11 @@ bool weights_move(const struct weights *w)
     return shares_grads(w);
 }
 
+bool weights_together(const struct weights *w)
+{
+    return w->shared && w->shared->stage >= 3;
+}
+
 void weights_go(struct weights *w, bool up)
 {
     if (w->shared)

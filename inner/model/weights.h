@@ -88,6 +88,8 @@ void weights_need(struct weights *w, struct dev_range unit);
 void weights_done(struct weights *w, struct dev_range unit);
 /* Units move during a pass: no graphs. */
 bool weights_move(const struct weights *w);
+/* A pass collects parameters: all ranks make the same ones. */
+bool weights_together(const struct weights *w);
 /* The pass goes up through the table, or down: what is collected ahead of time. */
 void weights_go(struct weights *w, bool up);
 /* Gradients, from stage 2 on; else nothing: a step begins; those of a unit are final in this

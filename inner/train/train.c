@@ -304,7 +304,7 @@ enum err train_evaluate(struct train *t, struct train_eval *e)
     uint64_t rank = (uint64_t)t->coll->rank, size = (uint64_t)t->coll->size;
     uint64_t first = windows * rank / size, end = windows * (rank + 1) / size;
     TRY(evaluate_windows(t->model, l, t->data.batch, first, end, sums));
-    if (weights_move(model_weights(t->model)))
+    if (weights_together(model_weights(t->model)))
         TRY(evaluate_along(t->model, l, t->data.batch, end - first, (windows + size - 1) / size));
     TRY(t->coll->ops->all_reduce_host(t->coll, sums->values, sums->values_count));
     e->loss = evaluate_loss(sums);

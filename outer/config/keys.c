@@ -877,11 +877,6 @@ static void check_evaluation(struct config_rules *r, const struct outer_settings
                       "continued, by the likelihood of each next id, and an encoder has none; use "
                       "data.eval, whose masked tokens, pairs or labels are scored",
                       o->eval_tasks.count ? "tasks" : "probes");
-    if (any && s->train_zero_stage > 2)
-        config_broken(r,
-                      "eval.%s with train.zero_stage = 3: the ranks would ask for other layers at "
-                      "the same time, and wait for each other; use train.zero_stage = 2",
-                      o->eval_tasks.count ? "tasks" : "probes");
     if (o->eval_every_rounds && !any)
         config_broken(r,
                       "eval.every_rounds = %lld, and there is nothing to evaluate: give "

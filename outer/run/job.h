@@ -53,8 +53,8 @@ enum { JOB_PROBE_BYTES = 4096 }; /* of a continuation on record, at most */
 struct job_eval {                /* with eval.every_rounds (job_eval.c); else all 0 */
     struct tasks tasks;
     struct choose choose;
-    struct sample sample; /* the lead's */
-    struct job_probe {    /* the lead's, of the prompts */
+    struct sample sample; /* the lead's; where all ranks make each pass, every rank's: */
+    struct job_probe {    /* of the prompts */
         int32_t *ids;     /* with room for eval.prompt_tokens more */
         size_t count;
         char prompt[512];

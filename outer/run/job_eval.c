@@ -18,6 +18,17 @@ static bool is_lead(const struct job *j)
     return j->coll->rank == 0;
 }
 
+/* Every rank makes each pass. */
+static bool together(const struct job *j)
+{
+    return weights_together(model_weights(j->train.model));
+}
+
+static bool probes_here(const struct job *j)
+{
+    return is_lead(j) || together(j);
+}
+
 /* Before each batch, and each token of a probe. */
 static bool go_on(void *self)
 {
@@ -136,9 +147,10 @@ enum err job_eval_open(struct job *j)
         TRY(choose_open(&e->choose, j->train.model, j->s, &j->run->perm));
     e->choose.go_on = go_on;
     e->choose.self = j;
+    e->choose.together = together(j) ? j->coll : NULL;
     for (size_t i = 0; i < e->tasks.count; i++)
         TRY(choose_check(&e->choose, &e->tasks.task[i]));
-    return is_lead(j) ? probes_open(j) : ERR_OK;
+    return probes_here(j) ? probes_open(j) : ERR_OK;
 }
 
 enum err job_eval_begin(struct job *j)
@@ -218,6 +230,29 @@ static enum err continuation(struct job *j, const int32_t *ids, size_t count)
     return e;
 }
 
+/* go_on of all ranks that make the pass. */
+static enum err go_on_agreed(struct job *j, bool *yes)
+{
+    double ends = !go_on(j);
+    if (together(j))
+        TRY(j->coll->ops->all_reduce_host(j->coll, &ends, 1));
+    *yes = ends == 0;
+    return ERR_OK;
+}
+
+static enum err tell_probe(struct job *j, size_t i, uint64_t rounds, double begin)
+{
+    struct job_eval *e = &j->eval;
+    struct job_probe *p = &e->probes[i];
+    TRY(continuation(j, p->ids + p->count, (size_t)j->run->o.eval_prompt_tokens));
+    record_begin(j, "probe", &j->train, rounds, begin);
+    jsonl_int(&j->out->record, "number", (int64_t)i);
+    jsonl_text(&j->out->record, "prompt", p->prompt);
+    jsonl_text(&j->out->record, "text", e->text);
+    jsonl_end(&j->out->record);
+    return ERR_OK;
+}
+
 static enum err probe_continue(struct job *j, size_t i, uint64_t rounds)
 {
     struct job_eval *e = &j->eval;
@@ -226,16 +261,14 @@ static enum err probe_continue(struct job *j, size_t i, uint64_t rounds)
     e->now = "a probe";
     for (int64_t n = 0; n < j->run->o.eval_prompt_tokens; n++) {
         size_t count = p->count + (size_t)n;
-        if (!go_on(j))
+        bool yes;
+        TRY(go_on_agreed(j, &yes));
+        if (!yes)
             return ERR_OK;
         TRY(sample_next(&e->sample, p->ids, count, (uint64_t)n, &p->ids[count]));
     }
-    TRY(continuation(j, p->ids + p->count, (size_t)j->run->o.eval_prompt_tokens));
-    record_begin(j, "probe", &j->train, rounds, begin);
-    jsonl_int(&j->out->record, "number", (int64_t)i);
-    jsonl_text(&j->out->record, "prompt", p->prompt);
-    jsonl_text(&j->out->record, "text", e->text);
-    jsonl_end(&j->out->record);
+    if (is_lead(j))
+        TRY(tell_probe(j, i, rounds, begin));
     e->recorded[KEYS_EVALS_MAX + i] = (int64_t)rounds;
     return ERR_OK;
 }
@@ -248,7 +281,7 @@ static enum err evaluate(void *self, struct train *t)
     TRY(train_gather(t));
     for (size_t i = 0; i < j->eval.tasks.count && !ended; i++)
         TRY(task_evaluate(j, i, rounds, &ended));
-    for (size_t i = 0; i < j->run->o.eval_prompts.count && is_lead(j); i++)
+    for (size_t i = 0; i < j->run->o.eval_prompts.count && probes_here(j); i++)
         if (j->eval.recorded[KEYS_EVALS_MAX + i] < (int64_t)rounds)
             TRY(probe_continue(j, i, rounds));
     return ERR_OK;

@@ -17,9 +17,9 @@ if mpirun -n 2 "$atoll" train --config run.yaml --dry-run --site.name a 2>&1 | g
 fi
 # Open MPI drops memory of its own at MPI_Finalize, out of modules that are unloaded by then, so no suppression can name
 # them; our own leaks show in the runs of one rank.
-site_a() {
+site_a() { # with further arguments
     ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" mpirun -n 2 "$atoll" train --config run.yaml --site.name a --run.dir a --data.train 'data/train-0-*.bin' \
-        --log.progress none $settings >>a.out 2>&1 &
+        --log.progress none $settings "$@" >>a.out 2>&1 &
     a=$!
     processes="$processes $a"
 }
@@ -52,7 +52,7 @@ done
 steps=200 every=8
 configure a,b
 awk 'BEGIN { for (i = 0; i < 101; i++) printf "{\"query\":\"Number %d\",\"choices\":[\"of\",\"and so %d\",\"the %d\"],\"gold\":%d}\n", i, i % 7, i % 5, i % 3 }' >task.jsonl
-settings="--eval.every_rounds 5 --eval.tasks numbers=task.jsonl"
+settings="--eval.every_rounds 5 --eval.tasks numbers=task.jsonl --eval.prompts The,And --eval.prompt_tokens 3"
 serve
 site_a
 train b
@@ -63,7 +63,7 @@ kill -USR1 "$a" # mpirun forwards it and waits
 ends 75 "$a" "the site of two ranks after SIGUSR1"
 stopped a.out a
 kill -CONT "$b"
-site_a
+site_a --train.zero_stage 3 # each pass is of both ranks, though they have other questions, and the lead alone writes probes
 ends 0 "$a" "the site of two ranks"
 ends 0 "$b" "site b"
 serve_ends
@@ -73,6 +73,8 @@ grep -q '"ranks":2' a/metrics.jsonl || fail "site a did not have two ranks"
 # The two ranks share the questions of a task; one rank of the other site has all, of the same outer parameters.
 tasks() { grep '"kind":"task"' "$1/metrics.jsonl" | sed 's/.*"round":\([0-9]*\),.*"of":/\1 /' | sort -n; }
 [ "$(tasks a)" = "$(tasks b)" ] && [ "$(tasks a | wc -l)" -eq 5 ] && tasks a | grep -q '"questions":101' || fail "tasks of two ranks and of one differ: $(tasks a) / $(tasks b)"
+probes() { grep '"kind":"probe"' "$1/metrics.jsonl" | sed 's/.*"round":\([0-9]*\),.*"number":/\1 /' | sort; }
+[ "$(probes a)" = "$(probes b)" ] && [ "$(probes a | wc -l)" -eq 10 ] || fail "probes of two ranks and of one differ: $(probes a) / $(probes b)"
 
 # The ledger inside the site adds up what each step has on record; the other site has one rank.
 "$atoll" ledger --by inside --csv a >inside.csv || fail "ledger --by inside"

@@ -246,6 +246,8 @@ static void each_rule_names_what_to_do(void **state)
             "outer.overlap_steps = 49");
     refused("--outer.interval_schedule 10,2,400 --outer.moment1_every 150",
             "outer.moment2_every = 0");
+    refused("--outer.moment1_every 150 --train.optimizer adamw --train.zero_stage 1",
+            "use train.zero_stage = 0");
     refused("--outer.sync_interval_s 60 --outer.overlap_steps 50",
             "needs outer.overlap_steps = 0; or");
     refused("--outer.sync_interval_s 60 --outer.sync_every 1",
