@@ -9,7 +9,7 @@
 #include "kernels/dev.h"
 
 struct coll;
-enum { COLL_ALL = -1, COLL_RANKS_MAX = 4096 };
+enum { COLL_RANKS_MAX = 4096 };
 enum { COLL_TAGS = 256 }; /* messages between two ranks: tags 0 .. COLL_TAGS - 1 */
 /* A range of values that the ranks hold in parts. Rank r's part is values first[r] .. first[r + 1],
  * and whole[0] is value first[0]. Of this rank `part` holds its own; it may lie in `whole` at its
@@ -22,10 +22,9 @@ struct coll_parts {
 struct coll_ops {
     /* Begins an asynchronous sum of x (device memory) over the ranks, ordered after the work
      * submitted to the device so far and overlapping with what follows. x must not be touched until
-     * reduce_wait. In bf16 each addition of two ranks' values is rounded. root: the rank that
-     * receives the sum, x of the others becomes undefined; or COLL_ALL, an all-reduce. Sums run in
-     * the order of their begin calls. */
-    enum err (*reduce_begin)(struct coll *c, void *x, enum dtype type, size_t count, int root);
+     * reduce_wait. In bf16 each addition of two ranks' values is rounded. Sums run in the order of
+     * their begin calls. */
+    enum err (*reduce_begin)(struct coll *c, void *x, enum dtype type, size_t count);
     /* Never waits. MPI advances only inside its calls: call this often between begin and wait. */
     enum err (*progress)(struct coll *c);
     /* Orders the work submitted next after all sums begun so far; the host need not wait. */

@@ -2,7 +2,6 @@
 /* Counts the payload bytes that this rank sends: its operations call the backend's. With W
  * ranks, and B bytes of the operation:
  *     all_reduce               2 (W - 1) / W B, a reduce-scatter and an all-gather
- *     reduce to one rank       B, of each other rank
  *     all_gather, all_to_all   what the other ranks receive of this rank
  *     all_gather_begin         (W - 1) of this rank's part
  *     reduce_scatter_begin     B without this rank's part
@@ -21,14 +20,10 @@ static double all_reduce_bytes(const struct coll *c, size_t bytes)
     return 2 * others(c) / (double)c->size * (double)bytes;
 }
 
-static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t count, int root)
+static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t count)
 {
-    size_t bytes = count * dtype_size(type);
-    if (root == COLL_ALL)
-        c->up += all_reduce_bytes(c, bytes);
-    else if (root != c->rank)
-        c->up += (double)bytes;
-    return c->backend->reduce_begin(c, x, type, count, root);
+    c->up += all_reduce_bytes(c, count * dtype_size(type));
+    return c->backend->reduce_begin(c, x, type, count);
 }
 
 static enum err all_gather(struct coll *c, void *x, size_t unit_bytes, const size_t *first)

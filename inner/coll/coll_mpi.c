@@ -16,7 +16,7 @@ struct job { /* running or queued */
     enum job_kind kind;
     void *x;
     enum dtype type;
-    int count, root;         /* JOB_SUM */
+    int count;               /* JOB_SUM */
     struct coll_parts parts; /* the others */
 };
 struct coll_mpi {
@@ -57,13 +57,8 @@ static MPI_Datatype type_of(enum dtype type)
 
 static void run_sum(struct coll_mpi *m, const struct job *s)
 {
-    bool mine = s->root == m->coll.rank;
     MPI_Op op = s->type == DTYPE_F32 ? MPI_SUM : m->sum_bf16;
-    if (s->root == COLL_ALL)
-        MPI_Iallreduce(MPI_IN_PLACE, s->x, s->count, type_of(s->type), op, m->comm, &m->running);
-    else
-        MPI_Ireduce(mine ? MPI_IN_PLACE : s->x, mine ? s->x : NULL, s->count, type_of(s->type), op,
-                    s->root, m->comm, &m->running);
+    MPI_Iallreduce(MPI_IN_PLACE, s->x, s->count, type_of(s->type), op, m->comm, &m->running);
 }
 
 static int part_count(const struct coll_parts *p, int rank)
@@ -242,15 +237,14 @@ static enum err begin_job(struct coll_mpi *m, const struct job *j)
     return ERR_OK;
 }
 
-static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t count, int root)
+static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t count)
 {
     struct coll_mpi *m = (struct coll_mpi *)c;
     for (size_t at = 0; at < count; at += COUNT_MAX)
         TRY(begin_job(m, &(struct job){.kind = JOB_SUM,
                                        .x = (char *)x + at * dtype_size(type),
                                        .type = type,
-                                       .count = chunk(count - at),
-                                       .root = root}));
+                                       .count = chunk(count - at)}));
     return ERR_OK;
 }
 

@@ -160,16 +160,13 @@ static enum err after_device(struct coll_nccl *n)
     return cuda_failed(cudaStreamWaitEvent(n->reduce_stream, n->ready, 0), "event");
 }
 
-static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t count, int root)
+static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t count)
 {
     struct coll_nccl *n = nccl_of(c);
     ncclDataType_t as = type_of(type);
     TRY(after_device(n));
-    if (root == COLL_ALL)
-        return accepted(n, ncclAllReduce(x, x, count, as, ncclSum, n->comm, n->reduce_stream),
-                        INFINITY, "all-reduce");
-    return accepted(n, ncclReduce(x, x, count, as, ncclSum, root, n->comm, n->reduce_stream),
-                    INFINITY, "reduce");
+    return accepted(n, ncclAllReduce(x, x, count, as, ncclSum, n->comm, n->reduce_stream), INFINITY,
+                    "all-reduce");
 }
 
 static enum err progress(struct coll *c) /* NCCL advances by itself: only errors are polled */

@@ -72,7 +72,7 @@ static enum err begin_part(struct grad_reduce *r, size_t from, size_t to)
     if (from >= to || r->coll->size == 1)
         return ERR_OK;
     void *x = r->reducer->pack(r, from, to);
-    return r->coll->ops->reduce_begin(r->coll, x, r->reducer->type, to - from, COLL_ALL);
+    return r->coll->ops->reduce_begin(r->coll, x, r->reducer->type, to - from);
 }
 
 static enum err begin_to(struct grad_reduce *r, size_t from)

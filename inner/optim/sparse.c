@@ -148,7 +148,7 @@ static enum err reduce(struct optim *o, float *grads)
     d->ops->gather_ranges(d, x->sent, grads, x->chosen, x->k);
     if (o->kept->own[0])
         d->ops->copy(d, o->kept->own[0], grads, bytes);
-    TRY(ops->reduce_begin(o->coll, x->sent, DTYPE_F32, count, COLL_ALL));
+    TRY(ops->reduce_begin(o->coll, x->sent, DTYPE_F32, count));
     TRY(ops->reduce_wait(o->coll));
     d->ops->zero(d, grads, bytes);
     put_chosen(o, x, grads);

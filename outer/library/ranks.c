@@ -6,9 +6,9 @@ static enum err not_here(void)
     return err_set(ERR_INTERNAL, "a collective that no exchange uses");
 }
 
-static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t count, int root)
+static enum err reduce_begin(struct coll *c, void *x, enum dtype type, size_t count)
 {
-    (void)c, (void)x, (void)type, (void)count, (void)root;
+    (void)c, (void)x, (void)type, (void)count;
     return not_here();
 }
 

@@ -98,13 +98,15 @@ static enum err collective(struct ranks_probe *q, enum ranks_op op, float *x, si
     size_t n = (size_t)q->coll->size;
     for (size_t r = 0; r <= n; r++)
         first[r] = count * r / n;
-    if (op == RANKS_ALL_GATHER)
-        TRY(o->all_gather(q->coll, x, sizeof *x, first));
+    const struct coll_parts parts = {x, x + first[q->coll->rank], DTYPE_F32, first};
+    uint64_t ticket = 0;
     if (op == RANKS_ALL_REDUCE)
-        TRY(o->reduce_begin(q->coll, x, DTYPE_F32, count, COLL_ALL));
-    for (size_t r = n; op == RANKS_REDUCE_SCATTER && r-- > 0;)
-        TRY(o->reduce_begin(q->coll, x + first[r], DTYPE_F32, first[r + 1] - first[r], (int)r));
-    TRY(o->reduce_wait(q->coll));
+        TRY(o->reduce_begin(q->coll, x, DTYPE_F32, count));
+    else if (op == RANKS_ALL_GATHER)
+        TRY(o->all_gather_begin(q->coll, &parts, &ticket));
+    else
+        TRY(o->reduce_scatter_begin(q->coll, &parts, &ticket));
+    TRY(ticket ? o->ticket_wait(q->coll, ticket) : o->reduce_wait(q->coll));
     TRY(o->event_record(q->coll));
     return o->event_wait(q->coll);
 }

@@ -8,8 +8,8 @@
 #include "outer/config/measured.h"
 
 enum { RANKS_LINK_FIRST = 4096, RANKS_LINK_TIMES = 15 }; /* 4 KiB, 8 KiB .. 64 MiB */
-/* X(NAME, "key of plan.*"): in place over all ranks; each rank's part to all; sums that go to one
- * owner each (ZeRO-1: a reduce_scatter in pieces). */
+/* X(NAME, "key of plan.*"): in place over all ranks; each rank's part to all; sums of which each
+ * rank receives its part (train.zero_stage). */
 #define RANKS_OPS(X)                                                                               \
     X(ALL_REDUCE, "all_reduce_s")                                                                  \
     X(ALL_GATHER, "all_gather_s") X(REDUCE_SCATTER, "reduce_scatter_s")

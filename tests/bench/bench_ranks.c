@@ -4,9 +4,9 @@
  * rows. tests/gpu.sh runs it on machines with several GPUs.
  *
  * Bus bandwidth as nccl-tests defines it, so that machines and numbers of ranks compare: S/t x
- * 2(n-1)/n for an all-reduce of S bytes, S/t for sums that go to one owner each (ZeRO-1's, in n
- * parts), S/t x (n-1)/n for an all-gather. Limit inside an H200 machine: NVLink, 450 GB/s each way;
- * an all-reduce whose switch adds may exceed it by that measure.
+ * 2(n-1)/n for an all-reduce of S bytes, S/t x (n-1)/n for a reduce-scatter and an all-gather of
+ * equal parts, as train.zero_stage asks for them. Limit inside an H200 machine: NVLink, 450 GB/s
+ * each way; an all-reduce whose switch adds may exceed it by that measure.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +20,8 @@ static struct coll *coll;
 static float *x; /* device, BYTES_MAX */
 static const char *csv;
 
-enum kind { ALL, HALF, OWNERS, GATHER, KINDS };
-static const char *const names[KINDS] = {"all-reduce f32", "all-reduce bf16", "to owners f32",
+enum kind { ALL, HALF, SCATTER, GATHER, KINDS };
+static const char *const names[KINDS] = {"all-reduce f32", "all-reduce bf16", "reduce-scatter f32",
                                          "all-gather f32"};
 
 static enum err once(enum kind k, size_t bytes)
@@ -31,17 +31,16 @@ static enum err once(enum kind k, size_t bytes)
     size_t count = bytes / sizeof *x, n = (size_t)coll->size;
     for (size_t r = 0; r <= n; r++)
         first[r] = count * r / n;
-    if (k == GATHER) {
-        TRY(o->all_gather(coll, x, sizeof *x, first));
-        TRY(o->event_record(coll));
-        return o->event_wait(coll);
-    }
-    if (k != OWNERS)
+    const struct coll_parts parts = {x, x + first[coll->rank], DTYPE_F32, first};
+    uint64_t ticket = 0;
+    if (k == GATHER)
+        TRY(o->all_gather_begin(coll, &parts, &ticket));
+    else if (k == SCATTER)
+        TRY(o->reduce_scatter_begin(coll, &parts, &ticket));
+    else
         TRY(o->reduce_begin(coll, x, k == HALF ? DTYPE_BF16 : DTYPE_F32,
-                            k == HALF ? 2 * count : count, COLL_ALL));
-    for (size_t r = n; k == OWNERS && r-- > 0;)
-        TRY(o->reduce_begin(coll, x + first[r], DTYPE_F32, first[r + 1] - first[r], (int)r));
-    TRY(o->reduce_wait(coll));
+                            k == HALF ? 2 * count : count));
+    TRY(ticket ? o->ticket_wait(coll, ticket) : o->reduce_wait(coll));
     TRY(o->event_record(coll));
     return o->event_wait(coll);
 }
@@ -49,7 +48,7 @@ static enum err once(enum kind k, size_t bytes)
 static double bus_share(enum kind k)
 {
     double n = coll->size;
-    return k == GATHER ? (n - 1) / n : k == OWNERS ? 1 : 2 * (n - 1) / n;
+    return k == GATHER || k == SCATTER ? (n - 1) / n : 2 * (n - 1) / n;
 }
 
 static enum err measure(enum kind k, size_t bytes)

@@ -152,7 +152,7 @@ static enum err sum_of(struct coll *c, struct dev *d, float *x)
         raise(SIGKILL);
     if (last() && is("late"))
         sleep((unsigned)seconds + 3);
-    TRY(c->ops->reduce_begin(c, x, DTYPE_F32, COUNT, COLL_ALL));
+    TRY(c->ops->reduce_begin(c, x, DTYPE_F32, COUNT));
     TRY(c->ops->progress(c));
     TRY(c->ops->reduce_wait(c));
     TRY(c->ops->event_record(c));

@@ -6,7 +6,7 @@
 #include "inner/coll/reduce.h"
 #include "inner/optim/optim.h"
 
-enum { ELEMENTS = 1000, STARTS_MAX = 64 };
+enum { ELEMENTS = 1000, STARTS_MAX = 64, EVERYBODY = -1 };
 static struct arena arena;
 static struct {
     size_t from[STARTS_MAX], count[STARTS_MAX];
@@ -15,7 +15,7 @@ static struct {
 } seen;
 static float grads[ELEMENTS];
 
-static enum err start(struct coll *c, void *x, enum dtype type, size_t count, int owner)
+static enum err start(struct coll *c, void *x, enum dtype type, size_t count)
 {
     (void)c;
     assert_int_equal(type, DTYPE_F32);
@@ -24,7 +24,7 @@ static enum err start(struct coll *c, void *x, enum dtype type, size_t count, in
     assert_true(seen.starts < STARTS_MAX && count > 0);
     seen.from[seen.starts] = (size_t)((float *)x - grads);
     seen.count[seen.starts] = count;
-    seen.owner[seen.starts++] = owner;
+    seen.owner[seen.starts++] = EVERYBODY;
     return ERR_OK;
 }
 
@@ -131,7 +131,7 @@ static void pieces_of_a_bucket_and_more(void **state)
     assert_int_equal(seen.from[1], 500);
     assert_int_equal(seen.progressed, 8);
     for (size_t i = 0; i < seen.starts; i++)
-        assert_int_equal(seen.owner[i], COLL_ALL);
+        assert_int_equal(seen.owner[i], EVERYBODY);
 }
 
 static void no_buckets_one_sum_at_the_end(void **state)
