@@ -12,7 +12,10 @@ static struct {
     size_t from[STARTS_MAX], count[STARTS_MAX];
     int owner[STARTS_MAX];
     size_t starts, progressed, finished, refuse;
+    const struct unit_map *map;
+    enum dtype type;
 } seen;
+static uint16_t memory[1000]; /* of the bf16 reducer */
 static float grads[ELEMENTS];
 
 static enum err start(struct coll *c, void *x, enum dtype type, size_t count)
@@ -48,9 +51,18 @@ static enum err scatter(struct coll *c, const struct coll_parts *p, uint64_t *ti
 {
     if (seen.starts == seen.refuse)
         return err_set(ERR_LINK, "refused");
-    assert_int_equal(p->type, DTYPE_F32);
-    assert_ptr_equal(p->whole, grads + p->first[0]);
-    assert_in_range((size_t)((float *)p->part - shard), 0, ELEMENTS - 1);
+    const struct unit_map *m = seen.map;
+    size_t unit = unit_of(m, p->first[0]);
+    assert_memory_equal(p->first, unit_cuts(m, unit), 5 * sizeof *p->first);
+    assert_true(p->first[c->size] > p->first[0]); /* an empty unit is not sent */
+    assert_int_equal(p->type, seen.type);
+    if (p->type == DTYPE_F32) { /* the sum goes to its place in the shard, */
+        assert_ptr_equal(p->whole, grads + p->first[0]);
+        assert_ptr_equal(p->part, shard + unit_base(m, unit, c->rank));
+    } else { /* or stays where it was packed */
+        assert_ptr_equal(p->whole, memory + p->first[0]);
+        assert_ptr_equal(p->part, memory + p->first[c->rank]);
+    }
     for (int r = c->size; r-- > 0;) {
         assert_true(seen.starts < STARTS_MAX);
         seen.from[seen.starts] = p->first[r];
@@ -78,6 +90,7 @@ static struct grad_units units_of(const size_t *ends, size_t n)
             cuts[5 * u + r] = begin + (ends[u] - begin) * (u == 0 && r == 1 ? 2 : r) / 4;
         }
     assert_int_equal(unit_map_of_cuts(&map, cuts, n, 4, &arena), ERR_OK);
+    seen.map = &map;
     return (struct grad_units){.map = &map, .shard = shard};
 }
 
@@ -87,6 +100,8 @@ static struct grad_reduce begin(int ranks, size_t bucket, struct grad_units *uni
     coll = (struct coll){.ops = &ops, .size = ranks};
     memset(&seen, 0, sizeof seen);
     seen.refuse = STARTS_MAX;
+    seen.type = DTYPE_F32;
+    seen.map = units ? units->map : NULL;
     struct grad_reduce r = {.coll = &coll,
                             .reducer = &reducer_f32,
                             .grads = grads,
@@ -200,6 +215,66 @@ static void parts_go_to_their_owners(void **state)
         assert_true(seen.from[i] < seen.from[i - 1]);
 }
 
+/* Each rank's sums are put where its parts are, also of an empty unit's neighbours. */
+static void every_rank_has_its_part(void **state)
+{
+    (void)state;
+    static const size_t ends[] = {333, 333, 900, ELEMENTS};
+    struct grad_units units = units_of(ends, 4);
+    for (int rank = 0; rank < 4; rank++) {
+        struct grad_reduce r = begin(4, 100, &units);
+        r.coll->rank = rank;
+        walk(&r);
+        check_cover(units.map);
+    }
+}
+
+/* In bf16 the sum of a part, once it is there, becomes the f32 gradients of the shard. */
+static void sums_in_bf16_reach_the_shard(void **state)
+{
+    (void)state;
+    static const size_t ends[] = {333, 900, ELEMENTS};
+    struct grad_units units = units_of(ends, 3);
+    struct dev *d = setup_device("f32", 1);
+    for (int rank = 0; rank < 4; rank++) {
+        struct grad_reduce r = begin(4, 100, &units);
+        r.coll->rank = rank;
+        r.dev = d, r.reducer = &reducer_bf16, r.memory = memory;
+        seen.type = DTYPE_BF16;
+        for (size_t i = 0; i < ELEMENTS; i++) {
+            grads[i] = (float)(i % 128);
+            shard[i] = -1;
+        }
+        walk(&r);
+        check_cover(units.map);
+        for (size_t i = 0; i < ELEMENTS; i++) {
+            struct unit_place at = unit_place_of(units.map, i);
+            if (at.rank == rank)
+                assert_true(shard[at.at] == (float)(i % 128));
+        }
+        for (size_t i = unit_shard(units.map, rank); i < ELEMENTS; i++)
+            assert_true(shard[i] == -1);
+    }
+    dev_close(d);
+}
+
+/* A step whose gradients stay on their rank sends nothing, and the next step is a new one. */
+static void local_steps_send_nothing(void **state)
+{
+    (void)state;
+    struct grad_reduce r = begin(2, 100, NULL);
+    r.local = true;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        grad_reduce_ready(&r, steps[i]);
+    assert_int_equal(grad_reduce_wait(&r), ERR_OK);
+    assert_int_equal(seen.starts, 0);
+    r.local = false;
+    r.error = ERR_LINK; /* of a step that failed */
+    grad_reduce_begin(&r);
+    walk(&r);
+    check_cover(NULL);
+}
+
 /* Kim et al. 2024 (2402.02447): B buckets, each of norm clip / sqrt(B) at most; below it no bit
  * changes, and a second clip changes none. */
 static void buckets_are_clipped_alone(void **state)
@@ -211,6 +286,17 @@ static void buckets_are_clipped_alone(void **state)
     struct dev *d = setup_device("f32", 1);
     for (size_t i = 0; i < ELEMENTS; i++)
         before[i] = grads[i] = rng_normal(3, 4, i) * (i >= 700 ? 0.01f : 5.0f);
+    static const size_t ends[] = {333, 900, ELEMENTS};
+    struct grad_units units = units_of(ends, 3);
+    struct grad_reduce shared = begin(4, BUCKET, &units); /* and the units begin as they are clipped */
+    shared.dev = d, shared.clip = 0.5f, shared.targets = 64, shared.norms = norms;
+    shared.factor = &factor;
+    grad_reduce_ready(&shared, 650);
+    assert_int_equal(seen.starts, 4);
+    grad_reduce_ready(&shared, 0);
+    assert_int_equal(grad_reduce_wait(&shared), ERR_OK);
+    check_cover(units.map);
+    memcpy(grads, before, sizeof before);
     for (int ranks = 2; ranks > 0; ranks--) {
         struct grad_reduce r = begin(ranks, BUCKET, NULL);
         r.dev = d, r.clip = 0.5f, r.targets = 64, r.norms = norms, r.factor = &factor;
@@ -320,6 +406,9 @@ int main(void)
         cmocka_unit_test(no_buckets_one_sum_at_the_end),
         cmocka_unit_test(frozen_parts_are_not_sent),
         cmocka_unit_test(parts_go_to_their_owners),
+        cmocka_unit_test(every_rank_has_its_part),
+        cmocka_unit_test(sums_in_bf16_reach_the_shard),
+        cmocka_unit_test(local_steps_send_nothing),
         cmocka_unit_test(buckets_are_clipped_alone),
         cmocka_unit_test(one_rank_sums_nothing),
         cmocka_unit_test(a_failure_comes_out_at_the_end),

@@ -4,6 +4,7 @@
  * planned are not those that are sent. */
 #include "tests/inner/setup.h"
 #include "inner/coll/units.h"
+#include "kernels/base/rng.h"
 
 static struct arena arena;
 
@@ -34,6 +35,26 @@ static struct unit_map map_of(const struct shape *s, int ranks)
     const struct unit_cut c = {s->unit, s->units, s->piece, s->pieces, ranks};
     assert_int_equal(unit_map_make(&m, &c, &arena), ERR_OK);
     return m;
+}
+
+/* What a rank holds of a range, beside the place of each of its elements. */
+static void check_own(const struct unit_map *m, int rank, struct dev_range r)
+{
+    for (size_t u = 0; u < m->count; u++) {
+        size_t from, count = 0, first = 0;
+        struct dev_range own = unit_own(m, u, rank, r, &from);
+        for (size_t at = r.offset; at < r.offset + r.count; at++) {
+            struct unit_place x = unit_place_of(m, at);
+            if (x.rank != rank || x.unit != u)
+                continue;
+            if (count == 0)
+                first = at;
+            assert_int_equal(x.at - own.offset, at - from);
+            count++;
+        }
+        assert_int_equal(own.count, count);
+        assert_true(count == 0 || from == first);
+    }
 }
 
 /* Every element has one place, shards have no gaps, and cuts lie where pieces allow them. */
@@ -93,6 +114,37 @@ static void every_element_has_one_place(void **state)
     }
 }
 
+static size_t draw(uint64_t i, size_t below)
+{
+    return (size_t)(rng_unit(7, RNG_TEST, i) * (double)below);
+}
+
+/* Units of tensors of drawn sizes, cut finely or not at all: what one unit gives too few another
+ * makes up for, however much that is. Ranges within a unit, around it, and across parts. */
+static void drawn_units(void **state)
+{
+    uint64_t n = 0;
+    (void)state;
+    for (int k = 0; k < 300; k++) {
+        struct shape s = {0};
+        for (int u = 0; u < 8; u++) {
+            size_t lengths[5], count = 1 + draw(n++, 5);
+            for (size_t i = 0; i < count; i++)
+                lengths[i] = 1 + draw(n++, i % 2 ? 600 : 9000);
+            unit_add(&s, draw(n++, 2) ? 256 : 0, lengths, count);
+        }
+        int ranks = 2 + (int)draw(n++, 8);
+        check_map(&s, ranks);
+        struct unit_map m = map_of(&s, ranks);
+        for (int r = 0; k % 20 == 0 && r < ranks; r++) {
+            size_t at = draw(n++, m.elements), to = at + draw(n++, m.elements - at) + 1;
+            check_own(&m, r, (struct dev_range){at, to - at});
+            check_own(&m, r, unit_range(&m, 3));
+            check_own(&m, r, unit_part(&m, 2, r));
+        }
+    }
+}
+
 /* Cuts are as even as the grain allows, and never inside a piece that is whole. */
 static void parts_are_even(void **state)
 {
@@ -116,6 +168,11 @@ static void parts_are_even(void **state)
     }
     struct unit_map two = map_of(&whole, 2); /* the second tensor is nearly all: rank 1 has it */
     assert_int_equal(unit_cuts(&two, 0)[1], whole.piece[1].offset);
+    static const size_t turned[] = {5000, 300000, 100000};
+    struct shape other = {0};
+    unit_add(&other, 0, turned, 3);
+    two = map_of(&other, 2); /* the middle lies in its second half: the cut is behind it */
+    assert_int_equal(unit_cuts(&two, 0)[1], other.piece[2].offset);
 }
 
 /* Tensors of one size, which two ranks cannot halve: what a rank has too much of one layer it has
@@ -166,6 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_has_one_place),
+        cmocka_unit_test(drawn_units),
         cmocka_unit_test(parts_are_even),
         cmocka_unit_test(units_make_up_for_each_other),
         cmocka_unit_test(bytes_are_those_of_the_parts),
