@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ACCELERATOR_H
 #define ACCELERATOR_H
+#include <stdbool.h>
 /* GPUs by their published peaks, for plans without a measurement. */
 struct accelerator {
     const char *name;    /* plan.gpu */
@@ -8,6 +9,7 @@ struct accelerator {
     double memory_bytes; /* of the device */
     double watts;        /* largest power of the board */
     double link_bytes;   /* per second to the other GPUs of a machine, one direction */
+    bool shares;         /* what our H200 reached counts for it (site_settings.c) */
     const char *source;
 };
 

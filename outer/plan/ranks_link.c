@@ -81,15 +81,26 @@ static double ratio(const struct ranks_link *l, enum ranks_op op, double bytes)
     return exp(by[0] + (at - i) * (by[1] - by[0]));
 }
 
+static double one_level(const struct ranks_link *l, enum ranks_op op, int ranks, double bytes)
+{
+    double s = ranks_link_formula(op, l->algorithm, ranks, bytes, &l->fit[op]);
+    return l->ranks > 1 && l->times[op].count > 1 ? s * ratio(l, op, bytes) : s;
+}
+
+/* The ranks of a machine, then each with its likes in the other machines, which hold as many parts:
+ * a rank has a link of its own to them, and a machine's share of the bytes crosses it. */
+static double two_levels(const struct ranks_link *l, enum ranks_op op, int ranks, double bytes)
+{
+    const struct ranks_fit net = {.alpha_s = l->net_alpha_s, .beta_s = l->net_beta_s};
+    int inside = l->machine_ranks, machines = (ranks + inside - 1) / inside;
+    return one_level(l, op, inside, bytes) +
+           ranks_link_formula(op, l->algorithm, machines, bytes / inside, &net);
+}
+
 double ranks_link_seconds(const struct ranks_link *l, enum ranks_op op, int ranks, double bytes)
 {
-    struct ranks_fit f = l->fit[op];
+    bool several = l->machine_ranks && ranks > l->machine_ranks && l->ranks <= l->machine_ranks;
     if (ranks < 2 || bytes <= 0)
         return 0;
-    if (l->machine_ranks && ranks > l->machine_ranks && l->ranks <= l->machine_ranks) {
-        f.alpha_s = fmax(f.alpha_s, l->net_alpha_s);
-        f.beta_s = fmax(f.beta_s, l->net_beta_s);
-    }
-    double s = ranks_link_formula(op, l->algorithm, ranks, bytes, &f);
-    return l->ranks > 1 && l->times[op].count > 1 ? s * ratio(l, op, bytes) : s;
+    return several ? two_levels(l, op, ranks, bytes) : one_level(l, op, ranks, bytes);
 }

@@ -32,7 +32,8 @@ struct ranks_link {
     enum plan_algorithm algorithm;
     struct ranks_times times[RANKS_OP_COUNT];
     struct ranks_fit fit[RANKS_OP_COUNT];
-    /* Ranks of a machine, and what a hop between machines takes: 0: all ranks are alike. */
+    /* Ranks of a machine, and what a hop of a rank to another machine takes. More ranks work in two
+     * levels, inside each machine and between them. 0: all ranks are alike. */
     int machine_ranks;
     double net_alpha_s, net_beta_s;
 };

@@ -288,7 +288,8 @@ static void buckets_are_clipped_alone(void **state)
         before[i] = grads[i] = rng_normal(3, 4, i) * (i >= 700 ? 0.01f : 5.0f);
     static const size_t ends[] = {333, 900, ELEMENTS};
     struct grad_units units = units_of(ends, 3);
-    struct grad_reduce shared = begin(4, BUCKET, &units); /* and the units begin as they are clipped */
+    struct grad_reduce shared =
+        begin(4, BUCKET, &units); /* and the units begin as they are clipped */
     shared.dev = d, shared.clip = 0.5f, shared.targets = 64, shared.norms = norms;
     shared.factor = &factor;
     grad_reduce_ready(&shared, 650);

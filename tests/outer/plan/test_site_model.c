@@ -96,18 +96,27 @@ static void test_measured_times_win(void **state)
              1e-9);
 }
 
-/* More ranks than a machine has: the slower network counts. */
+/* More ranks than a machine has: two levels. An all-reduce is a reduce-scatter inside, an
+ * all-reduce of each rank's part between the machines, an all-gather inside; by hand. */
 static void test_machines(void **state)
 {
     struct ranks_link l = {.machine_ranks = 8, .net_alpha_s = 1e-5, .net_beta_s = 1e-10};
-    const struct ranks_fit in = {.alpha_s = 1e-6, .beta_s = 1e-11},
-                           net = {.alpha_s = 1e-5, .beta_s = 1e-10};
+    const struct ranks_fit in = {.alpha_s = 1e-6, .beta_s = 1e-11};
     (void)state;
-    l.fit[RANKS_ALL_REDUCE] = in;
-    close_to(ranks_link_seconds(&l, RANKS_ALL_REDUCE, 8, 1e6),
-             ranks_link_formula(RANKS_ALL_REDUCE, PLAN_ALGORITHM_RING, 8, 1e6, &in), 1e-12);
-    close_to(ranks_link_seconds(&l, RANKS_ALL_REDUCE, 16, 1e6),
-             ranks_link_formula(RANKS_ALL_REDUCE, PLAN_ALGORITHM_RING, 16, 1e6, &net), 1e-12);
+    for (enum ranks_op op = 0; op < RANKS_OP_COUNT; op++) {
+        double ways = op == RANKS_ALL_REDUCE ? 2 : 1;
+        l.fit[op] = in;
+        close_to(ranks_link_seconds(&l, op, 8, 1e6), ways * (7 * 1e-6 + 7.0 / 8 * 1e6 * 1e-11),
+                 1e-12);
+        close_to(ranks_link_seconds(&l, op, 16, 1e6),
+                 ways * (7 * 1e-6 + 7.0 / 8 * 1e6 * 1e-11 + 1e-5 + 0.5 * 1e6 / 8 * 1e-10), 1e-12);
+        close_to(ranks_link_seconds(&l, op, 60, 1e6), /* the last machine is not full */
+                 ways * (7 * 1e-6 + 7.0 / 8 * 1e6 * 1e-11 + 7e-5 + 7.0 / 8 * 1e6 / 8 * 1e-10),
+                 1e-12);
+    }
+    l.machine_ranks = 0; /* all alike */
+    close_to(ranks_link_seconds(&l, RANKS_ALL_GATHER, 16, 1e6), 15 * 1e-6 + 15.0 / 16 * 1e6 * 1e-11,
+             1e-12);
 }
 
 /* ---- speed-up and knee ---- */
@@ -470,6 +479,7 @@ static void test_gpus(void **state)
     assert_int_equal(site_settings_machine(&m, &c, &run.s, &run.measured), ERR_OK);
     close_to(m.peak.flop, 989e12, 1e-12);
     close_to(m.memory_bytes, 80e9, 1e-12);
+    close_to(site_model_utilisation(&m, PROFILE_MLP, 8192), 793.0 / 989, 1e-9); /* as on our H200 */
     close_to(c.watts, 700, 0);
     run.measured.ranks.plan_watts = 350;
     assert_int_equal(site_settings_machine(&m, &c, &run.s, &run.measured), ERR_OK);
