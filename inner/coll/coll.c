@@ -171,6 +171,22 @@ size_t coll_memory_bytes(const char *device_kind, int ranks, size_t sum_bytes)
     return CHANNELS * (CONNECTIONS * connection + gpus * nvls) + CODE;
 }
 
+enum err coll_alloc(struct coll *c, struct dev *d, void **p, size_t bytes)
+{
+    *p = NULL;
+    if (!bytes)
+        return ERR_OK;
+    return c->ops->alloc ? c->ops->alloc(c, d, p, bytes) : dev_alloc(d, p, bytes);
+}
+
+void coll_free(struct coll *c, struct dev *d, void *p)
+{
+    if (p && c->ops->free)
+        c->ops->free(c, d, p);
+    else
+        dev_free(d, p);
+}
+
 void coll_close(struct coll *c)
 {
     if (c)

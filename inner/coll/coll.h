@@ -66,6 +66,9 @@ struct coll_ops {
     enum err (*broadcast)(struct coll *c, void *x, size_t bytes); /* from rank 0, device memory */
     enum err (*broadcast_host)(struct coll *c, void *x, size_t bytes);
     enum err (*barrier)(struct coll *c);
+    /* NULL: as dev_alloc, dev_free. */
+    enum err (*alloc)(struct coll *c, struct dev *d, void **p, size_t bytes);
+    void (*free)(struct coll *c, struct dev *d, void *p);
     void (*close)(struct coll *c);
     void (*abort)(struct coll *c, int exit_code);
 };
@@ -84,6 +87,11 @@ struct coll { /* backends embed it first */
  * cannot join them. */
 enum err coll_open(struct coll **c, const char *device_kind) MUST;
 void coll_close(struct coll *c); /* NULL is fine */
+/* Device memory that the collectives of all ranks read and write, zeroed: NCCL registers it, so
+ * that they need no copies in between. The same number of bytes on every rank; all call in one
+ * order. */
+enum err coll_alloc(struct coll *c, struct dev *d, void **p, size_t bytes) MUST;
+void coll_free(struct coll *c, struct dev *d, void *p); /* before coll_close; NULL is fine */
 /* From now on c->up counts. coll_open calls it. */
 void coll_count(struct coll *c);
 /* After an error of this rank alone: ends the whole job with this exit code. With GPU ranks every

@@ -78,6 +78,19 @@ static enum err recv_bytes(struct coll *c, void *x, size_t bytes, int from, int 
     return c->backend->recv(c, x, bytes, from, tag);
 }
 
+static enum err alloc(struct coll *c, struct dev *d, void **p, size_t bytes)
+{
+    return c->backend->alloc ? c->backend->alloc(c, d, p, bytes) : dev_alloc(d, p, bytes);
+}
+
+static void give(struct coll *c, struct dev *d, void *p)
+{
+    if (c->backend->free)
+        c->backend->free(c, d, p);
+    else
+        dev_free(d, p);
+}
+
 static enum err all_reduce(struct coll *c, double *x, size_t count)
 {
     c->up += all_reduce_bytes(c, count * sizeof *x);
@@ -162,6 +175,8 @@ void coll_count(struct coll *c)
                                         .broadcast = broadcast,
                                         .broadcast_host = broadcast_host,
                                         .barrier = barrier,
+                                        .alloc = alloc,
+                                        .free = give,
                                         .close = close_counted,
                                         .abort = abort_counted};
     ASSERT(!c->backend);

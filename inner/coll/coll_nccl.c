@@ -24,6 +24,21 @@
  * tenth of the piece's time. */
 enum { STAGING_BYTES = 4 << 20 };
 
+/* Memory that NCCL itself allocates and registers with all ranks (symmetric windows, from 2.27 on):
+ * collectives of it work in place, through the switch where there is one. The program also runs
+ * with an older library, where these are not there. */
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+#pragma weak ncclMemAlloc
+#pragma weak ncclMemFree
+#pragma weak ncclCommWindowRegister
+#pragma weak ncclCommWindowDeregister
+enum { WINDOWS_MAX = 64 };
+struct window {
+    void *at; /* NULL: free */
+    ncclWindow_t window;
+};
+#endif
+
 enum { TICKETS = 16 }; /* that have an event of their own; the stream keeps their order */
 
 struct coll_nccl {
@@ -37,6 +52,9 @@ struct coll_nccl {
     int timeout_s;
     double longest_s; /* longest wait for a step; 0: none yet */
     bool broken;      /* the communicator is unusable; close aborts it */
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+    struct window windows[WINDOWS_MAX];
+#endif
 };
 
 static struct coll_nccl *nccl_of(struct coll *c)
@@ -432,6 +450,58 @@ static enum err barrier(struct coll *c)
     return all_reduce_host(c, &nothing, 1);
 }
 
+/* ---- registered memory ---- */
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+static struct window *window_of(struct coll_nccl *n, const void *at)
+{
+    for (int i = 0; i < WINDOWS_MAX; i++)
+        if (n->windows[i].at == at)
+            return &n->windows[i];
+    return NULL;
+}
+
+static bool has_windows(void)
+{
+    return ncclMemAlloc && ncclMemFree && ncclCommWindowRegister && ncclCommWindowDeregister;
+}
+
+static enum err alloc(struct coll *c, struct dev *d, void **p, size_t bytes)
+{
+    struct coll_nccl *n = nccl_of(c);
+    struct window *w = has_windows() ? window_of(n, NULL) : NULL;
+    TRY(connected(n));
+    if (!w)
+        return d->ops->alloc(d, p, bytes);
+    if (ncclMemAlloc(p, bytes) != ncclSuccess) {
+        *p = NULL;
+        return err_set(ERR_MEMORY, "no %zu MiB of GPU memory that NCCL can register", bytes >> 20);
+    }
+    w->at = *p;
+    d->ops->zero(d, *p, bytes);
+    d->used_bytes += bytes;
+    return accepted(n,
+                    ncclCommWindowRegister(n->comm, *p, bytes, &w->window, NCCL_WIN_COLL_SYMMETRIC),
+                    INFINITY, "registering memory");
+}
+
+/* The device is done with it. A communicator that is broken has nothing to deregister from. */
+static void give(struct coll *c, struct dev *d, void *p)
+{
+    struct coll_nccl *n = nccl_of(c);
+    struct window *w = window_of(n, p);
+    if (!w) {
+        d->ops->free(d, p);
+        return;
+    }
+    enum err e = n->comm && !n->broken ? accepted(n, ncclCommWindowDeregister(n->comm, w->window),
+                                                  n->timeout_s, "giving registered memory back")
+                                       : ERR_OK;
+    *w = (struct window){.at = NULL};
+    if (!e)
+        ncclMemFree(p);
+}
+#endif
+
 /* ncclCommDestroy requires that ncclCommFinalize has completed, which a non-blocking communicator
  * reports later. If it fails, kernels may still wait for other ranks, and cudaFree would wait for
  * them: abort ends these kernels. */
@@ -497,6 +567,9 @@ static enum err open_parts(struct coll_nccl *n, const struct coll_nccl_options *
     int lowest = 0, highest = 0;
     _Static_assert(sizeof id.internal == COLL_NCCL_ID_BYTES, "an id of NCCL");
     config.blocking = 0;
+#ifdef NCCL_CTA_POLICY_EFFICIENCY
+    config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY; /* products run next to collectives */
+#endif
     TRY(choose_gpu(n, o->local_rank));
     TRY(cuda_failed(cudaEventCreateWithFlags(&n->done, cudaEventDisableTiming), "event"));
     TRY(cuda_failed(cudaEventCreateWithFlags(&n->ready, cudaEventDisableTiming), "event"));
@@ -525,26 +598,32 @@ static enum err new_id(unsigned char out[COLL_NCCL_ID_BYTES])
 
 static enum err open_nccl(struct coll **c, const struct coll_nccl_options *o)
 {
-    static const struct coll_ops ops = {.reduce_begin = reduce_begin,
-                                        .progress = progress,
-                                        .reduce_wait = reduce_wait,
-                                        .all_gather_begin = all_gather_begin,
-                                        .reduce_scatter_begin = reduce_scatter_begin,
-                                        .ticket_wait = ticket_wait,
-                                        .all_gather = all_gather,
-                                        .all_to_all = all_to_all,
-                                        .send_begin = send_begin,
-                                        .send_wait = send_wait,
-                                        .recv = recv_bytes,
-                                        .all_reduce = all_reduce,
-                                        .event_record = event_record,
-                                        .event_wait = event_wait,
-                                        .all_reduce_host = all_reduce_host,
-                                        .broadcast = broadcast,
-                                        .broadcast_host = broadcast_host,
-                                        .barrier = barrier,
-                                        .close = close_nccl,
-                                        .abort = abort_nccl};
+    static const struct coll_ops ops = {
+        .reduce_begin = reduce_begin,
+        .progress = progress,
+        .reduce_wait = reduce_wait,
+        .all_gather_begin = all_gather_begin,
+        .reduce_scatter_begin = reduce_scatter_begin,
+        .ticket_wait = ticket_wait,
+        .all_gather = all_gather,
+        .all_to_all = all_to_all,
+        .send_begin = send_begin,
+        .send_wait = send_wait,
+        .recv = recv_bytes,
+        .all_reduce = all_reduce,
+        .event_record = event_record,
+        .event_wait = event_wait,
+        .all_reduce_host = all_reduce_host,
+        .broadcast = broadcast,
+        .broadcast_host = broadcast_host,
+        .barrier = barrier,
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+        .alloc = alloc,
+        .free = give,
+#endif
+        .close = close_nccl,
+        .abort = abort_nccl
+    };
     struct coll_nccl *n = calloc(1, sizeof *n);
     *c = NULL;
     if (!n)

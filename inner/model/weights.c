@@ -189,14 +189,15 @@ static bool is_narrow(const struct weights *w)
     return w->dev->model_type != DTYPE_F32;
 }
 
-static enum err open_rooms(struct dev *d, const struct unit_map *m, struct room rooms[ROOMS],
-                           size_t size, bool sums)
+static enum err open_rooms(struct dev *d, struct shared *x, struct room rooms[ROOMS], size_t size,
+                           bool sums)
 {
     for (size_t i = 0; i < ROOMS; i++) {
-        size_t elements = room_elements(m, i);
+        size_t elements = room_elements(x->map, i);
         rooms[i].unit = NO_UNIT;
-        TRY(dev_alloc(d, (void **)&rooms[i].at, elements * size));
-        TRY(dev_alloc(d, (void **)&rooms[i].sums, sums ? elements * sizeof *rooms[i].sums : 0));
+        TRY(coll_alloc(x->coll, d, (void **)&rooms[i].at, elements * size));
+        TRY(coll_alloc(x->coll, d, (void **)&rooms[i].sums,
+                       sums ? elements * sizeof *rooms[i].sums : 0));
     }
     return ERR_OK;
 }
@@ -206,20 +207,35 @@ static enum err open_shared(struct weights *w, const struct model_sharing *by, b
 {
     struct shared *x;
     struct dev *d = w->dev;
-    size_t shard = unit_shard(by->map, by->coll->rank);
+    struct coll *c = by->coll;
+    size_t shard = unit_shard_most(by->map); /* what is registered has one size on all ranks */
     TRY_ALLOC(w->shared = x = arena_alloc(perm, sizeof *x));
     *x = (struct shared){
         .coll = by->coll, .map = by->map, .stage = by->stage, .sums = by->sums, .up = true};
     TRY_ALLOC(x->tickets = arena_array(perm, by->map->count, sizeof *x->tickets));
     TRY_ALLOC(x->added = arena_array(perm, by->map->count, sizeof *x->added));
-    TRY(dev_alloc(d, (void **)&x->own.params, shard * sizeof *x->own.params));
-    TRY(dev_alloc(d, (void **)&x->own.grads, train ? shard * sizeof *x->own.grads : 0));
-    TRY(dev_alloc(d, (void **)&x->own.copy, is_narrow(w) ? shard * sizeof *x->own.copy : 0));
+    TRY(coll_alloc(c, d, (void **)&x->own.params, shard * sizeof *x->own.params));
+    TRY(coll_alloc(c, d, (void **)&x->own.grads, train ? shard * sizeof *x->own.grads : 0));
+    TRY(coll_alloc(c, d, (void **)&x->own.copy, is_narrow(w) ? shard * sizeof *x->own.copy : 0));
     if (x->stage >= 2 && train)
-        TRY(open_rooms(d, x->map, x->grads, sizeof(float), x->sums == DTYPE_BF16));
+        TRY(open_rooms(d, x, x->grads, sizeof(float), x->sums == DTYPE_BF16));
     if (x->stage >= 3)
-        TRY(open_rooms(d, x->map, x->params, dtype_size(d->model_type), false));
+        TRY(open_rooms(d, x, x->params, dtype_size(d->model_type), false));
     return has_vectors(by, d->model_type) ? open_vectors(w, perm) : ERR_OK;
+}
+
+/* A whole slab, from which and into which units move. */
+static enum err slab_alloc(struct weights *w, void **p, size_t bytes)
+{
+    return w->shared ? coll_alloc(w->shared->coll, w->dev, p, bytes) : dev_alloc(w->dev, p, bytes);
+}
+
+static void slab_free(struct weights *w, void *p)
+{
+    if (w->shared)
+        coll_free(w->shared->coll, w->dev, p);
+    else
+        dev_free(w->dev, p);
 }
 
 enum err weights_open(struct weights *w, const struct weights_options *o,
@@ -236,22 +252,22 @@ enum err weights_open(struct weights *w, const struct weights_options *o,
     int stage = by->map ? by->stage : 0;
     bool params = stage < 3 && (!stage || !is_narrow(w)), copy = stage < 3 && is_narrow(w),
          grads = stage < 2 && o->train;
-    TRY(dev_alloc(w->dev, (void **)&w->params, params ? elements * f32 : 0));
-    TRY(dev_alloc(w->dev, &w->params_bf16, copy ? elements * dtype_size(w->dev->model_type) : 0));
-    return dev_alloc(w->dev, (void **)&w->grads, grads ? elements * f32 : 0);
+    TRY(slab_alloc(w, (void **)&w->params, params ? elements * f32 : 0));
+    TRY(slab_alloc(w, &w->params_bf16, copy ? elements * dtype_size(w->dev->model_type) : 0));
+    return slab_alloc(w, (void **)&w->grads, grads ? elements * f32 : 0);
 }
 
 static void close_shared(struct dev *d, struct shared *x)
 {
-    dev_free(d, x->own.params);
-    dev_free(d, x->own.grads);
-    dev_free(d, x->own.copy);
+    coll_free(x->coll, d, x->own.params);
+    coll_free(x->coll, d, x->own.grads);
+    coll_free(x->coll, d, x->own.copy);
     dev_free(d, x->vectors.values);
     dev_free(d, x->vectors.sent);
     for (size_t i = 0; i < ROOMS; i++) {
-        dev_free(d, x->params[i].at);
-        dev_free(d, x->grads[i].at);
-        dev_free(d, x->grads[i].sums);
+        coll_free(x->coll, d, x->params[i].at);
+        coll_free(x->coll, d, x->grads[i].at);
+        coll_free(x->coll, d, x->grads[i].sums);
     }
 }
 
@@ -259,11 +275,11 @@ void weights_close(struct weights *w)
 {
     if (!w->dev)
         return;
+    slab_free(w, w->params);
+    slab_free(w, w->params_bf16);
+    slab_free(w, w->grads);
     if (w->shared)
         close_shared(w->dev, w->shared);
-    dev_free(w->dev, w->params);
-    dev_free(w->dev, w->params_bf16);
-    dev_free(w->dev, w->grads);
     *w = (struct weights){.dev = NULL};
 }
 

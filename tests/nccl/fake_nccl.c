@@ -46,6 +46,7 @@ struct seat {
     int device;
     struct call call;
     size_t sends[SEATS]; /* bytes to each rank, of FUNC_EXCHANGE */
+    size_t window;       /* bytes that it registers */
     unsigned char data[CHUNK];
 };
 struct shared {
@@ -88,8 +89,27 @@ static bool in_group;
 static struct batch group;
 static char last_error[200];
 
+/* Memory of ncclMemAlloc, and the window of it. */
+enum { WINDOWS_MAX = 64 };
+static struct ncclWindow {
+    void *at;
+    size_t bytes;
+    struct ncclComm *comm; /* NULL: not registered */
+} windows[WINDOWS_MAX];
+
+static struct ncclWindow *window_at(const void *at)
+{
+    for (size_t i = 0; i < WINDOWS_MAX; i++)
+        if (windows[i].at == at)
+            return &windows[i];
+    return NULL;
+}
+
 static void left_open(void)
 {
+    for (size_t i = 0; i < WINDOWS_MAX; i++)
+        if (windows[i].at)
+            fake_misuse("memory of ncclMemAlloc is left at the end");
     for (size_t i = 0; i < comms_count; i++)
         if (!comms[i].dead)
             fake_misuse("a communicator is left open at the end");
@@ -377,6 +397,69 @@ ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDat
 {
     (void)op;
     return call(&(struct op){comm, {FUNC_REDUCE_SCATTER, type, count, 0}, from, to, stream, {{0}}});
+}
+
+/* ---- registered memory --------------------------------------------------------------------------
+ */
+ncclResult_t ncclMemAlloc(void **p, size_t bytes)
+{
+    struct ncclWindow *w = window_at(NULL);
+    if (!w)
+        fake_misuse("more than %d allocations", WINDOWS_MAX);
+    *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    memset(*p, 0xff, bytes);
+    *w = (struct ncclWindow){.at = *p, .bytes = bytes};
+    return ncclSuccess;
+}
+
+ncclResult_t ncclMemFree(void *p)
+{
+    struct ncclWindow *w = window_at(p);
+    if (!p || !w)
+        fake_misuse("ncclMemFree of memory that ncclMemAlloc did not give");
+    if (w->comm)
+        fake_misuse("ncclMemFree of registered memory");
+    free(p);
+    *w = (struct ncclWindow){.at = NULL};
+    return ncclSuccess;
+}
+
+static void *register_all(void *self)
+{
+    struct ncclWindow *w = self;
+    struct ncclComm *c = w->comm;
+    c->shared->seats[c->rank].window = w->bytes;
+    if (barrier(c, 1)) {
+        for (int r = 0; r < c->size; r++)
+            if (c->shared->seats[r].window != w->bytes)
+                fake_misuse("a symmetric window has one size on all ranks: %zu here, %zu at rank "
+                            "%d",
+                            w->bytes, c->shared->seats[r].window, r);
+        (void)barrier(c, 1);
+    }
+    c->state = c->failed;
+    return NULL;
+}
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *p, size_t bytes, ncclWindow_t *window,
+                                    int flags)
+{
+    struct ncclWindow *w = window_at(p);
+    usable(comm, "ncclCommWindowRegister");
+    if (!p || !w || w->bytes != bytes || flags != NCCL_WIN_COLL_SYMMETRIC)
+        fake_misuse("a window of memory that ncclMemAlloc did not give");
+    w->comm = comm;
+    *window = w;
+    return begin(comm, register_all, w);
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
+{
+    usable(comm, "ncclCommWindowDeregister");
+    if (!window || window->comm != comm)
+        fake_misuse("a window that is not registered");
+    window->comm = NULL;
+    return ncclSuccess;
 }
 
 /* The exchange of this group. */

@@ -7,7 +7,11 @@
 #include <cuda_runtime_api.h>
 #include <limits.h>
 
+#define NCCL_VERSION(X, Y, Z) ((X)*10000 + (Y)*100 + (Z))
+#define NCCL_VERSION_CODE     NCCL_VERSION(2, 28, 9)
+
 typedef struct ncclComm *ncclComm_t;
+typedef struct ncclWindow *ncclWindow_t;
 typedef struct {
     char internal[128];
 } ncclUniqueId;
@@ -24,12 +28,14 @@ typedef enum {
 typedef enum { ncclSum } ncclRedOp_t;
 typedef enum { ncclUint8 = 1, ncclFloat = 7, ncclDouble = 8, ncclBfloat16 = 9 } ncclDataType_t;
 typedef struct {
-    int blocking;
+    int blocking, CTAPolicy;
 } ncclConfig_t;
 #define NCCL_CONFIG_INITIALIZER                                                                    \
     {                                                                                              \
-        INT_MIN                                                                                    \
+        INT_MIN, INT_MIN                                                                           \
     }
+#define NCCL_CTA_POLICY_EFFICIENCY 0x01
+#define NCCL_WIN_COLL_SYMMETRIC    0x01
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id, int rank,
@@ -54,6 +60,11 @@ ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int p
                       ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream);
+ncclResult_t ncclMemAlloc(void **p, size_t bytes);
+ncclResult_t ncclMemFree(void *p);
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *p, size_t bytes, ncclWindow_t *window,
+                                    int flags);
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window);
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 
