@@ -172,6 +172,17 @@ for z in 1 2 3; do
         same went$z$y stages2.1
     done
 done
+# A file that may not grow on, in the middle of a checkpoint: the lead says so, no rank waits for its pieces, nothing is left of it.
+if [ $launcher = mpi ]; then
+    for z in 0 3; do
+        if timeout 120 mpirun -n 2 --bind-to none sh -c "trap '' XFSZ; ulimit -f 24000; exec '$ranks' train '$dir/limit$z' whole $adamw \
+            --train.micro_batch_tokens 0 --train.steps 2 --model.d_model 512 --train.zero_stage $z" > "$dir/limit$z.txt" 2>&1; then
+            fail "a checkpoint that cannot be written, at stage $z"
+        fi
+        grep -q "checkpoint of step 2: .*cannot write: the file would be larger" "$dir/limit$z.txt" || fail "stage $z: $(tail -n 3 "$dir/limit$z.txt")"
+        [ -z "$(ls "$dir/limit$z/inner")" ] || fail "stage $z leaves $(ls "$dir/limit$z/inner")"
+    done
+fi
 run 2 fewer stop $adamw --train.micro_batch_tokens 0 --train.zero_stage 3
 cp -r "$dir/fewer" "$dir/more4"
 run 1 fewer whole $adamw --train.micro_batch_tokens 0
