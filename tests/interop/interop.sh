@@ -132,7 +132,7 @@ agree "$pid"
 grep -q "ev=adopted fragment=0 round=0 codec=fixed" b.out || fail "round 0 was not sent as fixed"
 
 # An outer optimizer of two slabs, one of which does not begin at 0, and a state digest of several leaves.
-settings="--outer.codec int8 --outer.optimizer adam --outer.beta2 0.9 --outer.state_digest leaves --model.width 64"
+settings="--outer.codec int8 --outer.optimizer adam --outer.beta2 0.9 --outer.state_digest leaves --model.d_model 64"
 begin
 foreign --check 0:1
 agree "$pid"
