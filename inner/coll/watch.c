@@ -372,7 +372,7 @@ static void send_frame(const struct watch *w, const struct frame *f)
 static void end_process(struct watch *w, const struct frame *f)
 {
     char quoted[600];
-    log_event(LOG_ERROR, "rank_lost", "rank=%u ranks=%d reason=%s", f->rank, w->size,
+    log_event(LOG_ERROR, "rank_lost", "rank=%u ranks=%d why=%s", f->rank, w->size,
               log_quote(quoted, sizeof quoted, f->why));
     if (w->rank == 0)
         send_frame(w, f);

@@ -202,7 +202,7 @@ static void prune(const char *dir, uint64_t step, unsigned keep, struct arena *a
             e = prune_one(dir, steps[i], steps[i] <= step && kept < keep, &kept);
     char quoted[1024];
     if (e)
-        log_event(LOG_WARN, "checkpoint_prune", "error=%s",
+        log_event(LOG_WARN, "checkpoint_prune", "why=%s",
                   log_quote(quoted, sizeof quoted, err_message()));
 }
 
@@ -340,7 +340,7 @@ static enum err newest_open(const char *dir, struct arena *a, struct state *s, b
         if (e != ERR_CORRUPT && e != ERR_INPUT)
             return e;
         char quoted[1024];
-        log_event(LOG_WARN, "checkpoint_damaged", "error=%s action=\"trying the one before\"",
+        log_event(LOG_WARN, "checkpoint_damaged", "why=%s action=\"trying the one before\"",
                   log_quote(quoted, sizeof quoted, err_message()));
         if (!*first)
             snprintf(first, sizeof first, "%s", err_message());

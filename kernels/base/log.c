@@ -2,9 +2,11 @@
 #include "kernels/base/log.h"
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "kernels/base/clock.h"
 #include "kernels/base/err.h"
 #include "kernels/base/plain.h"
@@ -18,11 +20,22 @@ static void *sink_self;
 static enum log_level level_min = LOG_DETAIL;
 static char prefix[LOG_PREFIX_MAX];
 
+const char *log_time(uint64_t wall_ms, char out[LOG_TIME_MAX])
+{
+    time_t seconds = (time_t)(wall_ms / 1000);
+    struct tm parts;
+    char day[LOG_TIME_MAX - 6] = "";
+    if (gmtime_r(&seconds, &parts))
+        strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(out, LOG_TIME_MAX, "%s.%03uZ", day, (unsigned)(wall_ms % 1000));
+    return out;
+}
+
 /* One write per line, so that lines of several processes on one terminal do not mix. */
 static void log_stderr(const char *line)
 {
-    uint64_t now = clock_wall_ms();
-    fprintf(stderr, "t=%" PRIu64 ".%03" PRIu64 " %s\n", now / 1000, now % 1000, line);
+    char time[LOG_TIME_MAX];
+    fprintf(stderr, "ts=%s %s\n", log_time(clock_wall_ms(), time), line);
 }
 
 void log_to(log_sink *s, void *self)
@@ -58,6 +71,42 @@ bool log_wanted(enum log_level level)
     return wanted;
 }
 
+static bool is_nan(const char *value, size_t n)
+{
+    return (n == 3 && strncmp(value, "nan", n) == 0) || (n == 4 && strncmp(value, "-nan", n) == 0);
+}
+
+/* Takes fields whose value is nan out of "a=1 b=nan c=\"x\"". */
+static void unknown_drop(char *values)
+{
+    char *to = values;
+    bool quoted = false;
+    for (const char *at = values; *at;) {
+        size_t key = strcspn(at, "= \"");
+        const char *value = at + key + (at[key] == '=');
+        bool nan = !quoted && (at == values || at[-1] == ' ') && at[key] == '=' &&
+                   is_nan(value, strcspn(value, " "));
+        if (nan) {
+            at += strcspn(at, " ");
+            at += *at == ' ';
+            continue;
+        }
+        quoted ^= *at == '"' && (at == values || at[-1] != '\\');
+        *to++ = *at++;
+    }
+    while (to > values && to[-1] == ' ')
+        to--;
+    *to = 0;
+}
+
+static const char *level_name(enum log_level level)
+{
+    return level == LOG_ERROR   ? "error"
+           : level == LOG_WARN  ? "warn"
+           : level == LOG_DEBUG ? "debug"
+                                : "info";
+}
+
 void log_event(enum log_level level, const char *event, const char *format, ...)
 {
     char values[LOG_LINE_MAX - LOG_PREFIX_MAX];
@@ -69,13 +118,11 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
     vsnprintf(values, sizeof values, format, arguments);
     va_end(arguments);
     plain_make(values, false); /* what no caller quoted */
+    unknown_drop(values);
     pthread_mutex_lock(&lock);
     if (level >= level_min) {
-        const char *mark = level == LOG_ERROR  ? "level=error "
-                           : level == LOG_WARN ? "level=warn "
-                                               : "";
-        snprintf(line, sizeof line, "%s%sev=%s%s%s", prefix, mark, event, *values ? " " : "",
-                 values);
+        snprintf(line, sizeof line, "%slevel=%s ev=%s%s%s", prefix, level_name(level), event,
+                 *values ? " " : "", values);
         if (sink)
             sink(sink_self, level, line);
         else if (level != LOG_DETAIL)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LOG_H
 #define LOG_H
-/* One event per line, logfmt, to a sink. A line is "t=12.345 " + the prefix ("site=a rank=0 ") +
- * the event. The default sink is stderr with t in seconds since 1970; simulations and tests set
- * their own sink and add virtual time: a sink gets the line without t. Above LOG_INFO the line
- * holds level=warn or level=error. Thread-safe. Values with blanks are quoted by the caller through
- * %s of log_quote().
+/* One event per line, logfmt, to a sink. A line is "ts=2026-11-28T04:39:21.671Z " + the prefix
+ * ("site=a rank=0 ") + "level=info " + the event. The default sink is stderr; simulations and tests
+ * set their own sink and add virtual time: a sink gets the line without ts. Values with blanks are
+ * quoted by the caller through %s of log_quote(). A number that is not known (nan) has no field.
+ * Thread-safe.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,12 +19,15 @@ typedef void log_sink(void *self, enum log_level level, const char *line); /* li
 void log_to(log_sink *sink, void *self); /* NULL: stderr */
 void log_prefix(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void log_min(enum log_level level); /* lowest level passed to the sink; default LOG_DETAIL */
-/* log_event(LOG_INFO, "round_close", "round=%u sites=%u", r, n)  ->  "ev=round_close round=41
- * sites=3" */
+/* log_event(LOG_INFO, "round_close", "round=%u sites=%u", r, n)  ->  "level=info
+ * ev=round_close round=41 sites=3" */
 bool log_wanted(enum log_level level); /* true: `level` is at least log_min; for callers whose text
                                           is expensive */
 void log_event(enum log_level level, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* A time as lines have it: RFC 3339, UTC, milliseconds. */
+enum { LOG_TIME_MAX = 32 };
+const char *log_time(uint64_t wall_ms, char out[LOG_TIME_MAX]);
 /* Quotes s for a logfmt value into buf when it needs it; returns buf or s. Control characters
  * become \n, \r, \t, \xNN. log_event replaces those of values that were not quoted. */
 const char *log_quote(char *buf, size_t size, const char *s);

@@ -111,7 +111,7 @@ void aggregator_refused(struct aggregator *a, int site, const char *peer, const 
     const char *caller = log_quote(from, sizeof from, who);
     const char *why = log_quote(quoted, sizeof quoted, text);
     if (outcome == ROUND_REBIND) /* a call from before this process: it says hello next */
-        log_event(LOG_INFO, "reconnect", "peer=%s after_s=%.1f cause=%s call=%s repeats=%u", caller,
+        log_event(LOG_INFO, "reconnect", "peer=%s after_s=%.1f why=%s call=%s repeats=%u", caller,
                   (double)(site >= 0 ? a->site[site].silent_ms : 0) / 1e3, why, call, repeats);
     else
         log_event(LOG_WARN, "refused", "call=%s peer=%s answer=%s repeats=%u why=%s", call, caller,

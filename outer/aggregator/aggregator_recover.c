@@ -169,7 +169,7 @@ static void journal_age(struct aggregator *a, const struct recovery *v, uint64_t
                      a->fragment[i].committed, i, a->core.f[i].round - 1);
     if (*why && j->found && !a->start.journal_lost)
         log_event(LOG_ERROR, "journal_older",
-                  "file=%s/%s why=\"%s: an older copy, or cut\" what=\"acts of an operator since "
+                  "file=%s/%s why=\"%s: an older copy, or cut\" do=\"acts of an operator since "
                   "then are lost: look at atoll operator status, roster list, set --list, and make "
                   "them again\"",
                   a->env->root, AGGREGATOR_JOURNAL, why);

@@ -121,7 +121,7 @@ static enum err print_sample(struct demo *d)
     FILE *f = fopen(log, "re");
     char line[400];
     while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, "t=", 2) != 0)
+        if (strncmp(line, "ts=", 3) != 0)
             printf("  | %s", line);
     if (f)
         fclose(f);

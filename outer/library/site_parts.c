@@ -113,10 +113,10 @@ enum err site_parts_name(struct run *r)
                        "site.name = \"%.80s\" is none of outer.sites, and there is no %s either: "
                        "correct the name; a site that joins later needs its certificate",
                        r->o.site_name, tls.certificate);
-    log_event(LOG_INFO, "later_site",
-              "site=%s text=\"none of outer.sites: the aggregator says "
-              "whether an operator has added it\"",
-              r->o.site_name);
+    log_event(
+        LOG_INFO, "later_site",
+        "text=\"this site is none of outer.sites: the aggregator says whether an operator has "
+        "added it\"");
     return ERR_OK;
 }
 

@@ -147,6 +147,10 @@
     X(left_out, "aggregator", "A directory is left out of a rebuild.",                             \
       "Read why; the others are used.")                                                            \
     X(listening, "aggregator, relay", "The address where the process listens.", "Nothing.")        \
+    X(log_skipped, "site, aggregator",                                                             \
+      "So many lines were not written while the disk was nearly full.", "Nothing.")                \
+    X(log_skips, "site, aggregator", "The disk is nearly full: lines of the log are left out.",    \
+      "Make room.")                                                                                \
     X(lost, "aggregator", "A stored contribution is lost, and asked for again.",                   \
       "Nothing; look at the disk if it repeats.")                                                  \
     X(manifest_lost, "site", "A manifest could not be read, and was fetched again or not.",        \

@@ -151,7 +151,7 @@ static void write_out(struct jsonl *r)
     if (written >= 0)
         errno = ENOSPC; /* a part of the line had room */
     if (!said)
-        log_event(LOG_WARN, "record_dropped", "reason=\"%s\"", strerror(errno));
+        log_event(LOG_WARN, "record_dropped", "why=\"%s\"", strerror(errno));
     said = true;
     if (ftruncate(r->fd, before) != 0) /* a half-written line is cut at the next open */
         return;
@@ -163,7 +163,7 @@ void jsonl_end(struct jsonl *r)
         return;
     line_append(r, "}\n");
     if (r->bad) {
-        log_event(LOG_WARN, "record_dropped", "reason=too_long");
+        log_event(LOG_WARN, "record_dropped", "why=too_long");
         r->used = r->begun;
         return;
     }

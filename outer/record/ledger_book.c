@@ -32,10 +32,10 @@ static void fold_when_due(struct ledger_book *b)
         return;
     enum err e = ledger_fold(disk_posix(), b->path, b->keep);
     if (e != ERR_OK)
-        log_event(LOG_WARN, "ledger_not_folded", "reason=\"%s\"", err_message());
+        log_event(LOG_WARN, "ledger_not_folded", "why=\"%s\"", err_message());
     err_clear();
     if (jsonl_reopen(&b->record, b->path) != ERR_OK)
-        log_event(LOG_WARN, "ledger_closed", "reason=\"%s\"", err_message());
+        log_event(LOG_WARN, "ledger_closed", "why=\"%s\"", err_message());
     err_clear();
     uint64_t more = e == ERR_OK && b->record.bytes > b->least ? b->record.bytes : b->least;
     b->fold_bytes = b->record.bytes + more;

@@ -99,7 +99,7 @@ static int run_once(struct hooks *h)
     arena_free(&scratch);
     if (e != ERR_OK) {
         char quoted[600];
-        log_event(LOG_WARN, "after_checkpoint", "error=%s",
+        log_event(LOG_WARN, "after_checkpoint", "why=%s",
                   log_quote(quoted, sizeof quoted, err_message()));
         return 127;
     }

@@ -81,9 +81,8 @@ static enum err open_exchange(struct job *j)
 static void say_what(const struct job *j)
 {
     char device[320], launcher[160];
-    log_event(LOG_INFO, "atoll", "version=%s commit=%s compiler=\"%s\" run=%s site=%s",
-              version_number(), version_commit(), version_compiler(), j->s->run_name,
-              *j->run->o.site_name ? j->run->o.site_name : "-");
+    log_event(LOG_INFO, "atoll", "version=%s commit=%s compiler=\"%s\" run=%s", version_number(),
+              version_commit(), version_compiler(), j->s->run_name);
     log_event(LOG_INFO, "hardware", "device=%s threads=%d ranks=%d coll=%s launcher=%s",
               log_quote(device, sizeof device, j->dev->note), j->dev->threads, j->coll->size,
               j->coll->kind, log_quote(launcher, sizeof launcher, j->coll->found));

@@ -30,7 +30,7 @@ static void site_farewell(struct job *j, enum err e, const char *reason)
     char quoted[1024], said[1024];
     snprintf(said, sizeof said, "%s", err_message());
     if (site_leave(j->o->parts.site, reason) != ERR_OK)
-        log_event(LOG_WARN, "leave", "reason=%s", log_quote(quoted, sizeof quoted, err_message()));
+        log_event(LOG_WARN, "leave", "why=%s", log_quote(quoted, sizeof quoted, err_message()));
     err_set(e, "%s", said);
 }
 
@@ -72,7 +72,7 @@ static void end_job(struct job *j, enum err e)
     if (ends_together(e) || j->coll->size == 1)
         return;
     char quoted[1024];
-    log_event(LOG_ERROR, "ends", "error=%s reason=%s", err_name(e),
+    log_event(LOG_ERROR, "ends", "error=%s why=%s", err_name(e),
               log_quote(quoted, sizeof quoted, err_message()));
     coll_abort(j->coll, err_exit_code(e));
 }

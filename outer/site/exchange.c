@@ -474,7 +474,7 @@ static void tell_postponed(const struct exchange *s, const struct stepper_action
     if (exchange_lead(s) && a->steps == 0)
         log_event(LOG_WARN, "train_on",
                   "fragment=%u round=%" PRIu64 " at_most_steps=%" PRId64
-                  " reason=\"aggregator unreachable\"",
+                  " why=\"aggregator unreachable\"",
                   a->fragment, a->round, a->left);
 }
 
@@ -527,7 +527,7 @@ static enum err trainer_move(struct exchange *s, struct exchange_now *n, int64_t
     if (exchange_lead(s))
         log_event(LOG_WARN, "moved",
                   "from_step=%" PRId64 " to_step=%" PRId64
-                  " reason=\"the run continued without this site\"",
+                  " why=\"the run continued without this site\"",
                   n->step, step);
     TRY(exchange_agree(s, exchange_lead(s) ? forget_starts(s) : ERR_OK));
     n->step = step;

@@ -117,7 +117,7 @@ enum err site_called(struct site_slot *l, enum err e, bool *again)
         return back_off(l, "aggregator unreachable", err_message());
     if (e == ERR_OK && l->outage.failures) {
         char quoted[2 * sizeof l->outage.cause];
-        log_event(LOG_INFO, "reconnect", "peer=aggregator%u after_s=%.1f cause=%s", l->peer,
+        log_event(LOG_INFO, "reconnect", "peer=aggregator%u after_s=%.1f why=%s", l->peer,
                   (double)(s->env->ops->now_ms(s->env) - l->outage.since_ms) / 1e3,
                   log_quote(quoted, sizeof quoted, l->outage.cause));
         site_notice(l, "aggregator reached again");

@@ -161,8 +161,7 @@ enum err site_eager_others(struct site_slot *l, const struct site_submission *w)
     enum err e = outer_state_mean(s->replica, w->fragment, w->round - 1, &last);
     if (e == ERR_INPUT || e == ERR_CORRUPT) {
         log_event(LOG_WARN, "eager_alone",
-                  "fragment=%u round=%" PRIu64
-                  " reason=\"there is no mean of the round before here\"",
+                  "fragment=%u round=%" PRIu64 " why=\"there is no mean of the round before here\"",
                   w->fragment, w->round);
         return ERR_OK;
     }

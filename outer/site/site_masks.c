@@ -79,7 +79,7 @@ static enum err peers_read(struct site *s)
         log_event(
             LOG_WARN, "peers_lost",
             "file=%s/%s why=\"missing: cannot check that the other sites have the identity "
-            "keys of before\" what=\"put it back from a copy: without it this site refuses seals\"",
+            "keys of before\" do=\"put it back from a copy: without it this site refuses seals\"",
             s->env->root, peers_path);
     err_clear();
     return ERR_OK;

@@ -65,7 +65,7 @@ static enum err peer_pin(struct site *s, const struct setup_entry *e, bool renew
     if (written != ERR_OK)
         *p = before;
     else
-        log_event(before.pinned ? LOG_WARN : LOG_INFO, "peer_key", "site=%s renewed=%d", e->name,
+        log_event(before.pinned ? LOG_WARN : LOG_INFO, "peer_key", "peer=%s renewed=%d", e->name,
                   before.pinned);
     return written;
 }
@@ -151,7 +151,7 @@ static enum err setup_entry_take(struct site *s, const struct setup_entry *e, st
 static void key_refused(struct site_slot *l, const char *name, const char *answer, const char *why)
 {
     char who[2 * WIRE_NAME_MAX], quoted[512];
-    log_event(LOG_ERROR, "key_refused", "site=%s answer=%s why=%s",
+    log_event(LOG_ERROR, "key_refused", "peer=%s answer=%s why=%s",
               log_quote(who, sizeof who, name), answer, log_quote(quoted, sizeof quoted, why));
     site_notice(l, "refuses the public key of site %s: %s", name, why);
     err_clear();

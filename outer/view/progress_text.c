@@ -233,10 +233,10 @@ static bool field_next(const char **at, char key[48], char value[512])
     return true;
 }
 
-/* text, why and reason are sentences; do says what the reader should do. */
+/* text and why are sentences; do says what the reader should do. */
 static bool is_sentence(const char *key)
 {
-    return !strcmp(key, "text") || !strcmp(key, "why") || !strcmp(key, "reason");
+    return !strcmp(key, "text") || !strcmp(key, "why");
 }
 
 void progress_sentence(char *out, size_t size, const char *line, const char *time)
@@ -246,7 +246,7 @@ void progress_sentence(char *out, size_t size, const char *line, const char *tim
     size_t used = 0;
     for (const char *at = line; field_next(&at, key, value);) {
         if (!strcmp(key, "level"))
-            level = !strcmp(value, "error") ? "ERROR " : "warning: ";
+            level = !strcmp(value, "error") ? "ERROR " : !strcmp(value, "warn") ? "warning: " : "";
         else if (!strcmp(key, "ev"))
             snprintf(event, sizeof event, "%.63s", value);
         else if (is_sentence(key))

@@ -36,7 +36,7 @@ for site in north south west; do
     processes="$processes $!"
 done
 for site in north south west; do
-    eval "wait \$$site" || fail "site $site: $(grep -v ^t= $site.out | head -3)"
+    eval "wait \$$site" || fail "site $site: $(grep -v ^ts= $site.out | head -3)"
     grep -q "ev=secure" $site.out && grep -q "ev=privacy" $site.out || fail "$site does not say what it promises"
     [ "$(cut -d ' ' -f 1 $site/run/inner/privacy.charges | sort -u | wc -l)" = 20 ] || fail "$site: not every step is charged"
     grep -q "unit=owner .*records=90 " $site/run/inner/privacy.charges || fail "$site: a record is not a patient: $(head -1 $site/run/inner/privacy.charges)"

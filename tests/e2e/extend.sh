@@ -62,11 +62,11 @@ extended() {
     ends 0 "$a" "site a"
     ends 0 "$b" "site b"
     serve_ends
-    grep -q 'site=b rank=0 ev=reconnect peer=aggregator0 after_s=[0-9.]* cause="aggregator unreachable: ' b.out ||
+    grep -q 'site=b rank=0 level=info ev=reconnect peer=aggregator0 after_s=[0-9.]* why="aggregator unreachable: ' b.out ||
         fail "$name: site b does not say that its aggregator is back, after how long and why it was away"
-    grep "ev=reconnect" serve.out | grep -qv 'ev=reconnect peer=atoll://e2e/site/[ab] after_s=[0-9.]* cause="the aggregator has started anew' &&
+    grep "ev=reconnect" serve.out | grep -qv 'ev=reconnect peer=atoll://e2e/site/[ab] after_s=[0-9.]* why="the aggregator has started anew' &&
         fail "$name: the aggregator does not say which site is back, after how long and why"
-    grep "ev=reconnect" ./*.out | grep -q "level=" && fail "$name: an ordinary reconnect is no info"
+    grep "ev=reconnect" ./*.out | grep -qv "level=info" && fail "$name: an ordinary reconnect is no info"
     [ "$(finals)" = "$plain" ] || fail "$name: kill -9 in the second part: $(finals), undisturbed $plain"
     [ "$(final a | cut -d" " -f1)" = "$(final b | cut -d" " -f1)" ] || fail "$name: sites differ: $plain"
     echo "$name: $from to $to steps: ${plain%% *}"

@@ -37,7 +37,7 @@ refused() { # refused WORDS COMMAND...: with exit code 4
 }
 
 alone --run.dir a >a.out 2>&1 || fail "six heads"
-grep "ev=head_dropped" a.out | sed 's/^t=[0-9.]* //'
+grep "ev=head_dropped" a.out | sed 's/^ts=[^ ]* //'
 [ "$(lines "ev=head_dropped" a.out)" -ge 1 ] || fail "no head leaves"
 case "$(heads a)" in "6 "*"3 " | "6 "*"4 " | "6 5 ") ;; *) fail "heads left: $(heads a)" ;; esac
 grep -q '"cosine":0\.[0-9]*' a/metrics.jsonl || fail "no cosine on record"

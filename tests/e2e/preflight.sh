@@ -218,7 +218,7 @@ tunnel
 ends 0 "$a" "site a after the VPN was back"
 ends 0 "$b" "site b"
 serve_ends
-cat a/log.txt | grep "ev=reconnect" | grep -q cause= || fail "the log does not say that and why the link was away"
+cat a/log.txt | grep "ev=reconnect" | grep -q why= || fail "the log does not say that and why the link was away"
 
 # A clock that is wrong: the aggregator's, in a process that is told so.
 cat >shift.c <<'END'

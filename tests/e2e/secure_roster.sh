@@ -123,7 +123,7 @@ settings="$settings --privacy.secure sum --privacy.threshold 3"
 acts masked 1
 [ "$(final a) $(final b) $(final c)" = "$wanted" ] || fail "masked: $(final a) $(final b) $(final c), without masks $wanted"
 for s in a b; do
-    grep -q "ev=peer_key site=c renewed=1" $s.out || fail "site $s does not say that site c has another key"
+    grep -q "ev=peer_key peer=c renewed=1" $s.out || fail "site $s does not say that site c has another key"
     ! grep -q "ev=key_refused" $s.out || fail "an honest key is refused at site $s"
 done
 

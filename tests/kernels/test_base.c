@@ -432,12 +432,16 @@ static void log_writes_logfmt(void **state)
     log_prefix("site=%s rank=%d ", "a", 0);
     log_event(LOG_INFO, "round_close", "round=%u name=%s", 41u,
               log_quote(quoted, sizeof quoted, "a \"b\""));
-    assert_string_equal(line, "site=a rank=0 ev=round_close round=41 name=\"a \\\"b\\\"\"");
+    assert_string_equal(line,
+                        "site=a rank=0 level=info ev=round_close round=41 name=\"a \\\"b\\\"\"");
     log_event(LOG_DEBUG, "hidden", "x=1");
     assert_non_null(strstr(line, "round_close"));
     log_prefix("%s", "");
     log_event(LOG_WARN, "late", "%s", "");
     assert_string_equal(line, "level=warn ev=late");
+    log_event(LOG_INFO, "round", "a=nan b=1 c=%s d=-nan e=\"x=nan y\" f=nan", "nano");
+    assert_string_equal(line, "level=info ev=round b=1 c=nano e=\"x=nan y\"");
+    assert_string_equal(log_time(1795840761671, line), "2026-11-28T04:39:21.671Z");
     assert_string_equal(log_quote(quoted, 8, "plain"), "plain");
     assert_string_equal(log_quote(quoted, 8, "far too long"), "\"far \"");
     log_to(NULL, NULL);
@@ -473,10 +477,10 @@ static void control_characters_are_escaped(void **state)
         assert_string_equal(log_quote(quoted, sizeof quoted, cases[i].text), cases[i].quoted);
     log_to(keep_line, line);
     log_event(LOG_INFO, "raw", "name=%s", "a\nev=forged\033[2J\xc2\x9b");
-    assert_string_equal(line, "ev=raw name=a?ev=forged?[2J?"
+    assert_string_equal(line, "level=info ev=raw name=a?ev=forged?[2J?"
                               "?");
     log_event(LOG_INFO, "raw", "name=%s", "\x9b\xc3\xa9\xff");
-    assert_string_equal(line, "ev=raw name=?\xc3\xa9?");
+    assert_string_equal(line, "level=info ev=raw name=?\xc3\xa9?");
     log_to(NULL, NULL);
     err_set(ERR_INPUT, "epoch: \"%s\" is no counter", "\033[2J\n\x7f");
     assert_string_equal(err_message(), "epoch: \"?[2J\n?\" is no counter");

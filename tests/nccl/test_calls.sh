@@ -77,8 +77,8 @@ all aborts 3
 ends 4 "$p0"
 ends 4 "$p1"
 ends 4 "$p2"
-says 0 "rank=2 ranks=3 reason=\"its disk is full\""
-says 1 "rank=2 ranks=3 reason=\"its disk is full\""
+says 0 "rank=2 ranks=3 why=\"its disk is full\""
+says 1 "rank=2 ranks=3 why=\"its disk is full\""
 
 new "a rank is stopped"
 all stays 3 2

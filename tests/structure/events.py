@@ -77,6 +77,8 @@ def events():
                 of, seen = found.setdefault(name, (set(), []))
                 of |= levels(given[0], given[1])
                 seen += [f for f in fields if f not in seen]
+        for level, name in re.findall(r'"level=(\w+) ev=(\w+)', text):  # of the log itself, past log_event
+            found.setdefault(name, (set(), []))[0].add(level)
     return found
 
 

@@ -18,7 +18,7 @@ say() { # CASE holds|FAILS|skipped WORDS
     holds*" $1 "*) printf '%-20s %s\n' "" "holds: take it off the list of known cases" && wrong=1 ;;
     esac
 }
-first() { grep -v '^t=' "$1" | head -1 | cut -c1-150; }
+first() { grep -v '^ts=' "$1" | head -1 | cut -c1-150; }
 judge() { [ "$2" -eq 0 ] && say "$1" holds "$(first out)" || say "$1" FAILS "$(first out)"; } # CASE STATUS
 until_true() { # COMMAND...: waits for it, a minute at most
     for _ in $(seq 600); do "$@" && return 0; sleep 0.1; done

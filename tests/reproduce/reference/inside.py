@@ -75,7 +75,7 @@ class Bench:
                           "--train.checkpoint_every", 0, "--train.eval_every", 0, "--log.progress", "none"])
         with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as f:
             found = [r for r in map(json.loads, f) if r["kind"] == "step"][3:]
-        used = re.search(r"rank=0 ev=memory_used planned_mib=([\d.]+) data_mib=[\d.]+ peak_mib=([\d.]+)", done.stderr)
+        used = re.search(r"rank=0 level=info ev=memory_used planned_mib=([\d.]+) data_mib=[\d.]+ peak_mib=([\d.]+)", done.stderr)
         return {"step_s": min(r["step_ms"] for r in found) / 1000, "exposed_s": min(r.get("exposed_ms", 0) for r in found) / 1000,
                 "inner_up": found[-1].get("inner_up", 0), "median_s": statistics.median(r["step_ms"] for r in found) / 1000,
                 "planned": float(used.group(1)) if used else math.nan, "used": float(used.group(2)) if used else math.nan}
