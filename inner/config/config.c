@@ -92,6 +92,7 @@ static unsigned distance(const struct config_key *k, const char *full)
     return before < d ? before : d;
 }
 
+/* NULL: none is near. */
 static const struct config_key *nearest(const struct loading *l, const char *full)
 {
     const struct config_key *best = NULL;
@@ -104,7 +105,7 @@ static const struct config_key *nearest(const struct loading *l, const char *ful
                 best = &l->tables[t].keys[i];
             }
         }
-    return best;
+    return nearest_enough(full, least) ? best : NULL;
 }
 
 void config_nearest(const struct config_table *tables, size_t table_count, const char *word,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "inner/config/config.h"
+#include "kernels/base/nearest.h"
 
 struct out { /* a string that grows in an arena */
     struct arena *a;
@@ -528,7 +529,9 @@ enum err config_explain(const struct config_table *tables, size_t table_count, c
                        renamed->name);
     if (!k) {
         config_nearest(tables, table_count, dot ? dot + 1 : key, nearest, sizeof nearest, &edits);
-        return err_set(ERR_CONFIG, "there is no key %.100s; the nearest is %s", key, nearest);
+        return nearest_enough(dot ? dot + 1 : key, edits)
+                   ? err_set(ERR_CONFIG, "there is no key %.100s; the nearest is %s", key, nearest)
+                   : err_set(ERR_CONFIG, "there is no key %.100s", key);
     }
     TRY(puts_to(&o, k->section));
     TRY(puts_to(&o, "."));

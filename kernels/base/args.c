@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include "kernels/base/args_forms.h"
+#include "kernels/base/log.h"
 #include "kernels/base/nearest.h"
 #include "kernels/base/number.h"
 
@@ -112,7 +113,10 @@ static enum err unknown(const struct args *a, struct mistakes *m, const char *wo
     if (a->settings) {
         a->settings(name, setting, sizeof setting, &edits);
         best = edits < least ? setting : best;
+        least = edits < least ? edits : least;
     }
+    if (!nearest_enough(name, least))
+        return mistake(m, arena_printf(m->arena, "unknown option --%.100s", name));
     return mistake(
         m, arena_printf(m->arena, "unknown option --%.100s; the nearest is --%s", name, best));
 }
@@ -267,10 +271,30 @@ static enum err take_operand(struct args *a, struct cursor *c, struct mistakes *
     return ERR_OK;
 }
 
+/* -q: warnings and errors alone; -v: all. Of a command with a configuration these are settings. */
+static bool take_loudness(struct args *a, const char *arg)
+{
+    static char warn[] = "--log.level=warn", none[] = "--log.progress=none",
+                debug[] = "--log.level=debug";
+    bool quiet = !strcmp(arg, "-q");
+    if (!quiet && strcmp(arg, "-v") != 0)
+        return false;
+    if (!a->settings) {
+        log_min(quiet ? LOG_WARN : LOG_DEBUG);
+        return true;
+    }
+    a->setting[a->setting_count++] = quiet ? warn : debug;
+    if (quiet)
+        a->setting[a->setting_count++] = none;
+    return true;
+}
+
 static enum err take(struct args *a, struct cursor *c, struct mistakes *m)
 {
     char *arg = c->argv[c->at++];
     bool word = strncmp(arg, "--", 2) != 0 && strcmp(arg, "-h") != 0;
+    if (take_loudness(a, arg))
+        return report_expanded(c, m);
     if (word)
         return take_operand(a, c, m, arg);
     TRY(report_expanded(c, m));
@@ -289,7 +313,7 @@ enum err args_parse(struct args *a, int argc, char **argv, struct arena *arena)
     a->help = false;
     a->operand_count = a->setting_count = 0;
     TRY_ALLOC(a->operand = arena_array(arena, (size_t)argc + 1, sizeof *a->operand));
-    TRY_ALLOC(a->setting = arena_array(arena, (size_t)argc + 1, sizeof *a->setting));
+    TRY_ALLOC(a->setting = arena_array(arena, 2 * (size_t)argc + 1, sizeof *a->setting));
     while (c.at < argc)
         TRY(take(a, &c, &m));
     TRY(report_expanded(&c, &m));

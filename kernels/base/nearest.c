@@ -10,6 +10,12 @@ static unsigned least(unsigned a, unsigned b)
     return a < b ? a : b;
 }
 
+bool nearest_enough(const char *word, unsigned edits)
+{
+    size_t third = strnlen(word, WORD_MAX) / 3;
+    return edits <= (third > 1 ? third : 1);
+}
+
 unsigned nearest_edits(const char *a, const char *b)
 {
     unsigned rows[3][WORD_MAX + 1];

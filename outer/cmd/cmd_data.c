@@ -4,12 +4,14 @@
 #include "outer/run/process.h"
 #include "outer/record/directory.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "inner/data/shard.h"
 #include "inner/data/text.h"
 #include "kernels/base/args.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/durable.h"
 
 static void print_part(const char *name, const struct text_part *p, const char *pattern)
 {
@@ -244,6 +246,43 @@ static enum err run(struct args *args, struct text_options *o, const struct labe
     return print_report(&report, o, a);
 }
 
+/* Standard input as a file, which is read more than once: next to the shards, and gone with the
+ * process. */
+static enum err input_copy(const char *out, struct arena *a, char **path)
+{
+    static char piece[1 << 16];
+    ssize_t got;
+    char *name;
+    TRY_ALLOC(name = arena_printf(a, "%s.input.XXXXXX", out));
+    int fd = mkstemp(name);
+    if (fd < 0)
+        return durable_failed("write", name, ERR_IO);
+    unlink(name);
+    while ((got = read(STDIN_FILENO, piece, sizeof piece)) > 0)
+        for (ssize_t at = 0, n; at < got; at += n)
+            if ((n = write(fd, piece + at, (size_t)(got - at))) < 0)
+                return durable_failed("write", "a copy of standard input", ERR_IO);
+    if (got < 0)
+        return durable_failed("read", "standard input", ERR_IO);
+    TRY_ALLOC(*path = arena_printf(a, "/dev/fd/%d", fd));
+    return ERR_OK;
+}
+
+/* The operand - is standard input. */
+static enum err input_take(struct args *args, const char *out, struct arena *a)
+{
+    bool taken = false;
+    for (int i = 0; i < args->operand_count; i++) {
+        if (strcmp(args->operand[i], "-") != 0)
+            continue;
+        if (taken)
+            return err_set(ERR_CONFIG, "- is standard input, and can be read once");
+        TRY(input_copy(out, a, &args->operand[i]));
+        taken = true;
+    }
+    return ERR_OK;
+}
+
 enum err cmd_data(int argc, char **argv)
 {
     struct text_options o = {.held_out = 0.05, .min_sentences = 1};
@@ -318,7 +357,7 @@ enum err cmd_data(int argc, char **argv)
             "lines (--field) or CSV, in one call, also as .gz and .zst; of a directory all files "
             "are taken. Or labelled texts (--labels), or token ids of another program (--tokens).",
         .example = "atoll data --out data --sites 2 book.txt",
-        .operands = "FILE|DIR...",
+        .operands = "FILE|DIR|-...",
         .options = options,
         .count = sizeof options / sizeof *options,
     };
@@ -327,6 +366,8 @@ enum err cmd_data(int argc, char **argv)
     enum err e = args_parse(&args, argc, argv, &a);
     o.learn = (uint64_t)learn;
     o.sites = (uint32_t)sites;
+    if (!e && !args.help)
+        e = input_take(&args, o.out, &a);
     if (!e && !args.help)
         e = run(&args, &o, &labels, sequence, shard_tokens, &a);
     if (!e && !args.help)

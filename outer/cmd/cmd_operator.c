@@ -201,8 +201,8 @@ enum err cmd_operator(int argc, char **argv)
     if (!help)
         return err_set(
             ERR_CONFIG,
-            "operator: status, metrics, abort, rollback, quarantine, readmit, set, roster "
-            "list, roster add or roster remove; `atoll operator --help` says more");
+            "operator: give one of status, metrics, abort, rollback, quarantine, readmit, set, "
+            "roster list, roster add, roster remove; `atoll operator --help` says more");
     help_all(form);
     return ERR_OK;
 }

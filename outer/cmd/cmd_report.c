@@ -77,8 +77,12 @@ static enum err report_once(const struct args *args, const struct report_options
                             struct arena *a)
 {
     bool ended;
+    bool page = strcmp(o->out, "-") == 0; /* to standard output */
+    if (page && o->follow)
+        return err_set(ERR_CONFIG, "--follow needs a file: it writes the page again and again");
     TRY(o->follow ? report_follow(args, o) : report(args, o, &ended, a));
-    printf("%s\n", o->out);
+    if (!page)
+        printf("%s\n", o->out);
     return ERR_OK;
 }
 
@@ -91,7 +95,7 @@ static enum err privacy(const struct args *args, const char *out, const char *fo
         return err_set(ERR_CONFIG, "report --privacy: give the run.dir of one site, and --format "
                                    "html or text");
     TRY(officer_write(text ? NULL : out, args->operand[0], a));
-    if (!text)
+    if (!text && strcmp(out, "-") != 0)
         printf("%s\n", out);
     return ERR_OK;
 }
@@ -102,7 +106,8 @@ enum err cmd_report(int argc, char **argv)
     const char *format = "html";
     bool officer = false;
     const struct args_option options[] = {
-        {"out", ARGS_TEXT, &o.out, .value = "FILE", .help = "Where the page goes."},
+        {"out", ARGS_TEXT, &o.out, .value = "FILE",
+         .help = "Where the page goes; - is standard output."},
         {"wan", ARGS_TEXT, &o.wan, .value = "FILE",
          .help =
              "What an emulated network between them did (atoll wan --record FILE): a table of it."},

@@ -63,7 +63,8 @@ static void help_text(void)
                  commands[i].run ? "" : " (not in this build: -DNET=OFF)");
         args_print(text, printf("  %-8s ", commands[i].name), 11);
     }
-    puts("\n  --help, --version; help SECTION.KEY explains a key of the configuration,\n"
+    puts("\n  --help, --version (-V); each command: -q less, -v more of the log; help SECTION.KEY "
+         "explains a key of the configuration,\n"
          "  help EVENT a line of the log (ev=EVENT), help ERROR an error\n\n"
          "First steps: deploy/run-demo.sh, or `atoll demo`; then README.md.");
 }
@@ -99,7 +100,7 @@ static enum err run_command(int argc, char **argv)
     for (int i = 1; i < COMMAND_COUNT; i++)
         if (nearest_edits(argv[0], commands[i].name) < nearest_edits(argv[0], nearest))
             nearest = commands[i].name;
-    bool slip = nearest_edits(argv[0], nearest) <= 2;
+    bool slip = nearest_enough(argv[0], nearest_edits(argv[0], nearest));
     return err_set(ERR_CONFIG, "there is no command \"%.40s\"; %s%s%s`atoll --help` lists them",
                    argv[0], slip ? "the nearest is `atoll " : "", slip ? nearest : "",
                    slip ? "`; " : "");
@@ -224,7 +225,7 @@ int main(int argc, char **argv)
             help_list(form);
         return 0;
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         printf("%s\nformats of directories: %s\n", version_line(), directory_formats());
         return 0;
     }

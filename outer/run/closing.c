@@ -2,6 +2,7 @@
 #include "outer/run/closing.h"
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include "kernels/base/durable.h"
 
 static bool silent;
@@ -12,16 +13,41 @@ void closing_silence(void)
     silent = true;
 }
 
-/* What, why, what to do, and the code: on stderr, for a person and a service manager. */
+/* A sentence may begin with the command, "operator set: .."; then its name is there once. */
+static bool names_command(const char *command, const char *sentence)
+{
+    size_t n = strlen(command);
+    return strncmp(sentence, command, n) == 0 && sentence[n] && strchr(": ", sentence[n]);
+}
+
+/* What it means and what to do in general, where that adds to the sentence: not to one that says
+ * which word is wrong, and not to one line after Ctrl-C. */
+static void advice(enum err e)
+{
+    if (e == ERR_CONFIG)
+        return;
+    if (e == ERR_STOPPED) {
+        fprintf(stderr, " (exit code: %d)\n", err_exit_code(e));
+        return;
+    }
+    fprintf(stderr, "  what it means: %s (%s)\n  what to do: %s\n  exit code: %d\n", err_text(e),
+            err_name(e),
+            output_failed ? "give the same command again, with room for its output" : err_action(e),
+            err_exit_code(e));
+}
+
+/* On stderr, for a person and a service manager. */
 void closing_message(const char *command, enum err e)
 {
     if (e == ERR_OK || silent)
         return;
-    const char *sentence = err_message();
-    fprintf(stderr, "atoll %s: %s\n  what it means: %s (%s)\n  what to do: %s\n  exit code: %d\n",
-            command, *sentence ? sentence : err_text(e), err_text(e), err_name(e),
-            output_failed ? "give the same command again, with room for its output" : err_action(e),
-            err_exit_code(e));
+    const char *sentence = *err_message() ? err_message() : err_text(e);
+    if (names_command(command, sentence))
+        fprintf(stderr, "atoll %s", sentence);
+    else
+        fprintf(stderr, "atoll %s: %s", command, sentence);
+    fputs(e == ERR_STOPPED ? "" : "\n", stderr);
+    advice(e);
     silent = true;
 }
 

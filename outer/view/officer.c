@@ -560,6 +560,7 @@ enum err officer_write(const char *path, const char *dir, struct arena *a)
     struct officer o;
     char *text = NULL;
     size_t size = 0;
+    bool file = path && strcmp(path, "-") != 0;
     enum err e = officer_read(&o, dir, a);
     FILE *out = e == ERR_OK ? open_memstream(&text, &size) : NULL;
     if (e == ERR_OK && !out)
@@ -569,9 +570,9 @@ enum err officer_write(const char *path, const char *dir, struct arena *a)
         bad = ferror(out) || bad;
         bad = fclose(out) != 0 || bad;
         e = bad    ? err_set(ERR_MEMORY, "no memory for the page")
-            : path ? file_write(path, &(struct file_part){text, size}, 1, 0644)
+            : file ? file_write(path, &(struct file_part){text, size}, 1, 0644)
                    : ERR_OK;
-        if (e == ERR_OK && !path)
+        if (e == ERR_OK && !file)
             fputs(text, stdout);
     }
     free(text);

@@ -81,7 +81,9 @@ enum err page_report_write(const char *path, struct report_run *runs, size_t cou
     bad = fclose(out) != 0 || bad;
     if (e == ERR_OK && bad)
         e = err_set(ERR_MEMORY, "no memory for the report");
-    if (e == ERR_OK)
+    if (e == ERR_OK && strcmp(path, "-") == 0)
+        fwrite(text, 1, size, stdout); /* the command's end says whether it arrived */
+    else if (e == ERR_OK)
         e = file_write(path, &(struct file_part){text, size}, 1, 0644);
     free(text);
     return e;

@@ -190,7 +190,8 @@ static void log_rotate(struct progress *p)
 
 static void log_line(struct progress *p, uint64_t now, const char *line)
 {
-    int n = fprintf(p->log, "t=%" PRIu64 ".%03" PRIu64 " %s\n", now / 1000, now % 1000, line);
+    char time[LOG_TIME_MAX];
+    int n = fprintf(p->log, "ts=%s %s\n", log_time(now, time), line);
     fflush(p->log);
     p->log_bytes += n > 0 ? (uint64_t)n : 0;
     if (p->log_bytes >= p->log_most)
@@ -227,7 +228,7 @@ static void log_file_write(struct progress *p, uint64_t now, const char *line)
         log_line(p, now, line);
 }
 
-/* The log's sink: with t= at the start in the file and where it is not live, as the log's own sink
+/* The log's sink: with ts= at the start in the file and where it is not live, as the log's own sink
  * does. */
 static void log_sink_write(void *self, enum log_level level, const char *line)
 {
@@ -245,7 +246,8 @@ static void log_sink_write(void *self, enum log_level level, const char *line)
         progress_sentence(text, sizeof text, line, clock);
         print_above(p, text);
     } else if (!p->live && level >= LOG_INFO) {
-        fprintf(stderr, "t=%" PRIu64 ".%03" PRIu64 " %s\n", now / 1000, now % 1000, line);
+        char time[LOG_TIME_MAX];
+        fprintf(stderr, "ts=%s %s\n", log_time(now, time), line);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -26,7 +26,7 @@ site_a() { # with further arguments
 # stopped FILE DIR: one closing message, of a step that the checkpoint has
 stopped() {
     [ "$(lines "exit code: 75" "$1")" -eq 1 ] || fail "the closing message is rank 0's alone"
-    at=$(sed -n 's/^atoll train: stopped after step \([0-9]*\) of .*; saved in .*; start again with the same command$/\1/p' "$1")
+    at=$(sed -n 's/^atoll train: stopped after step \([0-9]*\) of .*; saved in .*; start again with the same command (exit code: 75)$/\1/p' "$1")
     [ -n "$at" ] || fail "the closing message does not name the step"
     grep -q "ev=checkpoint step=$at dir=$2/inner" "$1" || fail "no checkpoint of step $at"
 }
