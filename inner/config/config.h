@@ -30,6 +30,8 @@ struct config_list { /* list of scalars, borrowed from the arena given to config
  * of both versions join the same run. */
 enum config_names { CONFIG_TYPED, CONFIG_RECORDED };
 
+enum config_level { CONFIG_ADVANCED, CONFIG_BASIC, CONFIG_EXPERT }; /* who needs a key */
+
 struct config_choice { /* a list of them ends with the name NULL */
     const char *name;
     int value;
@@ -52,6 +54,9 @@ struct config_key {
     const char *field; /* of a list of maps: "train.weight", the values of `weight` in the maps of
                           SECTION.train; NULL: none */
     const char *help;  /* a sentence or two */
+    enum config_level level;
+    const char *group;   /* of the page: begins with this key, to the next one that names a group */
+    const char *example; /* NULL: the default */
 };
 struct config_table {
     const struct config_key *keys;
@@ -170,10 +175,13 @@ void config_nearest(const struct config_table *tables, size_t table_count, const
  */
 bool config_section_first(const struct config_table *tables, size_t t, size_t i);
 
+/* May an operator amend the key in a running run? NULL: nothing can be amended. */
+typedef bool config_amendable(const struct config_key *k);
 /* What one key means: its name, what is allowed, its default, its help. ERR_CONFIG: there is none;
  * names the nearest one. */
-enum err config_explain(const struct config_table *tables, size_t table_count, const char *key,
-                        struct arena *a, char **text) MUST;
+enum err config_explain(const struct config_table *tables, size_t table_count,
+                        config_amendable *amendable, const char *key, struct arena *a,
+                        char **text) MUST;
 /* The keys whose values are not the default, as YAML text with comments. */
 enum err config_print_differing(const struct config_table *tables, size_t table_count,
                                 struct arena *a, char **text) MUST;
@@ -198,8 +206,10 @@ enum err config_difference(const struct config_table *tables, size_t table_count
 enum err config_without(const char *text, const char *key, struct arena *a, char **rest) MUST;
 /* The whole number that a canonical text gives for that key; 0: no such line. */
 int64_t config_integer(const char *text, const char *key);
-/* The reference page: Markdown, one table per section. */
-enum err config_reference(const struct config_table *tables, size_t table_count, struct arena *a,
-                          char **text) MUST;
+/* The reference page: Markdown, one table for each group of a section, with levels, what can be
+ * amended, an anchor and an example for each key. amendable NULL: one table for each section,
+ * without these. */
+enum err config_reference(const struct config_table *tables, size_t table_count,
+                          config_amendable *amendable, struct arena *a, char **text) MUST;
 
 #endif

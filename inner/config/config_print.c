@@ -14,6 +14,7 @@ struct out { /* a string that grows in an arena */
     size_t length, capacity;
     const char *section; /* whose name was printed last; config_print_differing */
     enum config_names names;
+    config_amendable *amendable; /* of the reference page; NULL: without */
 };
 
 static enum err put(struct out *o, const char *s, size_t n)
@@ -424,14 +425,33 @@ int64_t config_integer(const char *text, const char *key)
 
 /* ---- the reference page ---- */
 
+static const char *const level_names[] = {
+    [CONFIG_ADVANCED] = "advanced", [CONFIG_BASIC] = "basic", [CONFIG_EXPERT] = "expert"};
+
 static enum err reference_section(struct out *o, const struct config_table *t,
                                   const struct config_key *k)
 {
     (void)t;
+    o->section = NULL; /* no table has begun */
     TRY(puts_to(o, "\n## "));
     TRY(puts_to(o, k->section));
-    return puts_to(o,
-                   "\n\n| key | allowed | default | pinned | meaning |\n|---|---|---|---|---|\n");
+    return puts_to(o, "\n");
+}
+
+static enum err reference_table(struct out *o, const struct config_key *k)
+{
+    if (k->group && o->amendable) {
+        TRY(puts_to(o, "\n### "));
+        TRY(puts_to(o, k->section));
+        TRY(puts_to(o, ": "));
+        TRY(puts_to(o, k->group));
+        TRY(puts_to(o, "\n"));
+    }
+    o->section = k->section;
+    return puts_to(o, o->amendable ? "\n| key | level | allowed | default | holds | meaning |\n"
+                                     "|---|---|---|---|---|---|\n"
+                                   : "\n| key | allowed | default | pinned | meaning |\n"
+                                     "|---|---|---|---|---|\n");
 }
 
 /* A | inside a table cell ends it. */
@@ -465,20 +485,65 @@ static enum err put_allowed(struct out *o, const struct config_key *k)
     return puts_to(o, range);
 }
 
+/* A line of YAML, or nothing where the default says it. */
+static enum err put_example(struct out *o, const struct config_key *k)
+{
+    const struct config_choice *c = k->choices;
+    const char *value = k->example ? k->example : k->fallback;
+    while (!k->example && c && c->name && value && !strcmp(c->name, value))
+        c++; /* one that is not the default */
+    if (!k->example && c && c->name)
+        value = c->name;
+    if (!k->example && k->type == CONFIG_BOOL)
+        value = strcmp(k->fallback, "true") ? "true" : "false";
+    TRY(puts_to(o, " `"));
+    TRY(puts_to(o, k->name));
+    TRY(puts_to(o, ": "));
+    TRY(put_cell(o, value ? value : ""));
+    return puts_to(o, "`");
+}
+
+/* Which values hold where: equal at all sites, and from which moment on. */
+static const char *holds(const struct out *o, const struct config_key *k)
+{
+    return o->amendable(k) ? "run; amend" : k->pinned ? "run" : "process";
+}
+
+static enum err put_anchor(struct out *o, const struct config_key *k)
+{
+    TRY(puts_to(o, " <a id=\""));
+    TRY(puts_to(o, k->section));
+    TRY(puts_to(o, "."));
+    TRY(puts_to(o, k->name));
+    return puts_to(o, "\"></a>");
+}
+
 static enum err reference_key(struct out *o, const struct config_table *t,
                               const struct config_key *k)
 {
     (void)t;
+    if (!o->section || (k->group && o->amendable))
+        TRY(reference_table(o, k));
     TRY(puts_to(o, "| `"));
     TRY(puts_to(o, k->section));
     TRY(puts_to(o, "."));
     TRY(puts_to(o, k->name));
     TRY(puts_to(o, "` | "));
+    if (o->amendable) {
+        TRY(puts_to(o, level_names[k->level]));
+        TRY(puts_to(o, " | "));
+    }
     TRY(put_allowed(o, k));
     TRY(puts_to(o, " | "));
     TRY(put_cell(o, !k->fallback ? "must be given" : *k->fallback ? k->fallback : "empty"));
-    TRY(puts_to(o, k->pinned ? " | yes | " : " | | "));
+    TRY(puts_to(o, " | "));
+    TRY(puts_to(o, o->amendable ? holds(o, k) : k->pinned ? "yes" : ""));
+    TRY(puts_to(o, o->amendable || k->pinned ? " | " : "| "));
     TRY(put_cell(o, k->help));
+    if (o->amendable) {
+        TRY(put_example(o, k));
+        TRY(put_anchor(o, k));
+    }
     return puts_to(o, " |\n");
 }
 
@@ -505,6 +570,16 @@ static enum err renamed_key(struct out *o, const struct config_table *t, const s
     return ERR_OK;
 }
 
+static enum err put_plain_example(struct out *o, const struct config_key *k)
+{
+    struct out cell = {.a = o->a};
+    TRY(put_example(&cell, k));
+    for (const char *s = cell.text; *s; s++)
+        if (*s != '\\' && *s != '`')
+            TRY(put(o, s, 1));
+    return ERR_OK;
+}
+
 static enum err put_plain_allowed(struct out *o, const struct config_key *k)
 {
     struct out cell = {.a = o->a};
@@ -515,10 +590,10 @@ static enum err put_plain_allowed(struct out *o, const struct config_key *k)
     return ERR_OK;
 }
 
-enum err config_explain(const struct config_table *tables, size_t table_count, const char *key,
-                        struct arena *a, char **text)
+enum err config_explain(const struct config_table *tables, size_t table_count,
+                        config_amendable *amendable, const char *key, struct arena *a, char **text)
 {
-    struct out o = {.a = a};
+    struct out o = {.a = a, .amendable = amendable};
     char nearest[128] = "";
     unsigned edits;
     const struct config_key *k = config_key_find(tables, table_count, CONFIG_TYPED, key),
@@ -542,16 +617,22 @@ enum err config_explain(const struct config_table *tables, size_t table_count, c
     TRY(puts_to(&o, !k->fallback   ? "none, it must be given"
                     : *k->fallback ? k->fallback
                                    : "empty"));
-    TRY(puts_to(&o, k->pinned ? "\npinned: equal at every site of a run\n" : "\n"));
+    TRY(puts_to(&o, k->pinned ? "\npinned: equal at every site of a run" : ""));
+    TRY(puts_to(&o, amendable && amendable(k) ? "\namended: atoll operator set" : ""));
+    TRY(puts_to(&o, "\nlevel: "));
+    TRY(puts_to(&o, level_names[k->level]));
+    TRY(puts_to(&o, "\n"));
     TRY(puts_to(&o, k->help));
+    TRY(puts_to(&o, "\nexample:"));
+    TRY(put_plain_example(&o, k));
     *text = o.text;
     return ERR_OK;
 }
 
-enum err config_reference(const struct config_table *tables, size_t table_count, struct arena *a,
-                          char **text)
+enum err config_reference(const struct config_table *tables, size_t table_count,
+                          config_amendable *amendable, struct arena *a, char **text)
 {
-    struct out o = {.a = a}, renamed = {.a = a};
+    struct out o = {.a = a, .amendable = amendable}, renamed = {.a = a};
     TRY(puts_to(&o,
                 "# Configuration\n\n"
                 "One YAML file of sections and keys; `--section.key value` on the command line "
@@ -560,6 +641,13 @@ enum err config_reference(const struct config_table *tables, size_t table_count,
                 "a run. Whole numbers "
                 "may be written `1e6`; lists on the command line are separated by commas, and an "
                 "item with a comma in it stands in quotes: `'\"a,b.bin\",c.bin'`.\n"));
+    if (amendable)
+        TRY(puts_to(&o,
+                    "\n`atoll help KEY` prints a row. **Level**: `basic`, for a first run; "
+                    "`advanced`; `expert`, for methods and limits that few runs need. **Holds**: "
+                    "`run`, the key is pinned; `run; amend`, an operator may change it in a "
+                    "running run (`atoll operator set`); `process`, each process has its own. "
+                    "An example ends each meaning.\n"));
     TRY(each_key(&o, tables, table_count, reference_section, reference_key));
     TRY(each_key(&renamed, tables, table_count, print_no_section, renamed_key));
     if (renamed.length)

@@ -128,16 +128,17 @@ CHOICES_INNER(CONFIG_ENUM)
 
 /* Rows: config.h */
 #define KEYS_INNER(X)                                                                              \
-    X(run, name, TEXT, .fallback = "atoll", .pinned = true,                                        \
+    X(run, name, TEXT, .level = CONFIG_BASIC, .example = "demo", .fallback = "atoll",              \
+      .pinned = true,                                                                              \
       .help = "Name of the run: letters, digits, - and _; part of every certificate's URI.")       \
-    X(run, seed, INT, .fallback = "1", .min = 0, .max = 9e15, .pinned = true,                      \
-      .help = "Seed of initialisation and data order.")                                            \
-    X(run, dir, TEXT, .fallback = "run",                                                           \
+    X(run, seed, INT, .level = CONFIG_BASIC, .fallback = "1", .min = 0, .max = 9e15,               \
+      .pinned = true, .help = "Seed of initialisation and data order.")                            \
+    X(run, dir, TEXT, .level = CONFIG_BASIC, .example = "run-a", .fallback = "run",                \
       .help = "Directory for checkpoints, outer state, logs. One process owns it.")                \
-    X(run, tensorboard, TEXT, .fallback = "",                                                      \
+    X(run, tensorboard, TEXT, .example = "true", .fallback = "",                                   \
       .help = "true: event files for TensorBoard go to run.dir/tensorboard; or a directory. "      \
               "Empty: none.")                                                                      \
-    X(run, after_checkpoint, TEXT, .fallback = "",                                                 \
+    X(run, after_checkpoint, TEXT, .example = "sh copy.sh", .fallback = "",                        \
       .help = "Command of a site (sh -c), run while training continues, once a checkpoint is "     \
               "durable, "                                                                          \
               "such as a copy to an object store; docs/operations.md has its environment and "     \
@@ -145,29 +146,32 @@ CHOICES_INNER(CONFIG_ENUM)
     X(run, after_checkpoint_timeout_s, INT, .fallback = "3600", .min = 1, .max = 1e6, .unit = "s", \
       .help = "Longest time of run.after_checkpoint, then it is ended and tried again; also how "  \
               "long the end of the run waits for it.")                                             \
-    X(run, init_from, TEXT, .recorded = "from", .fallback = "",                                    \
+    X(run, init_from, TEXT, .example = "masked", .recorded = "from", .fallback = "",               \
       .help = "Directory of a finished run (or its inner/) whose parameters, and at a site whose " \
               "moments, this run starts from instead of run.seed. All sites and the aggregator "   \
               "must start from equal parameters. A file that ends in .safetensors: values of a "   \
               "trainer (docs/python.md 5).")                                                       \
-    X(model, vocab_size, INT, .recorded = "vocab", .fallback = "256", .min = 2, .max = 1e6,        \
-      .unit = "tokens", .pinned = true, .help = "Vocabulary size; 256 for the byte vocabulary.")   \
-    X(model, layers, INT, .fallback = "4", .min = 1, .max = 512, .pinned = true,                   \
-      .help = "Transformer blocks.")                                                               \
-    X(model, heads, INT, .fallback = "4", .min = 1, .max = 512, .pinned = true,                    \
-      .help = "Attention heads; must divide model.d_model.")                                       \
+    X(model, vocab_size, INT, .group = "Size", .level = CONFIG_BASIC, .recorded = "vocab",         \
+      .fallback = "256", .min = 2, .max = 1e6, .unit = "tokens", .pinned = true,                   \
+      .help = "Vocabulary size; 256 for the byte vocabulary.")                                     \
+    X(model, layers, INT, .level = CONFIG_BASIC, .fallback = "4", .min = 1, .max = 512,            \
+      .pinned = true, .help = "Transformer blocks.")                                               \
+    X(model, heads, INT, .level = CONFIG_BASIC, .fallback = "4", .min = 1, .max = 512,             \
+      .pinned = true, .help = "Attention heads; must divide model.d_model.")                       \
     X(model, kv_heads, INT, .fallback = "0", .min = 0, .max = 512, .pinned = true,                 \
       .help = "Key and value heads, each shared by a group of query heads (grouped-query "         \
               "attention, Llama); must divide model.heads. 0: as many as heads.")                  \
-    X(model, d_model, INT, .recorded = "width", .fallback = "128", .min = 8, .max = 65536,         \
-      .pinned = true, .help = "Channels of the residual stream.")                                  \
+    X(model, d_model, INT, .level = CONFIG_BASIC, .recorded = "width", .fallback = "128",          \
+      .min = 8, .max = 65536, .pinned = true, .help = "Channels of the residual stream.")          \
     X(model, d_ff, INT, .recorded = "mlp", .fallback = "0", .min = 0, .max = 262144,               \
       .pinned = true,                                                                              \
       .help = "Hidden width of the MLP. 0: 4 x width; with swiglu 8/3 x width, rounded up to a "   \
               "multiple of 64, which has as many parameters.")                                     \
-    X(model, max_seq_len, INT, .recorded = "context", .fallback = "128", .min = 1, .max = 131072,  \
-      .unit = "tokens", .pinned = true, .help = "Longest sequence; rows of the position table.")   \
-    X(model, positions, CHOICE(model_positions), .fallback = "learned", .pinned = true,            \
+    X(model, max_seq_len, INT, .level = CONFIG_BASIC, .recorded = "context", .fallback = "128",    \
+      .min = 1, .max = 131072, .unit = "tokens", .pinned = true,                                   \
+      .help = "Longest sequence; rows of the position table.")                                     \
+    X(model, positions, CHOICE(model_positions), .group = "Positions", .fallback = "learned",      \
+      .pinned = true,                                                                              \
       .help =                                                                                      \
           "learned: a position table is added to the embedding (GPT-2). rope: rotary positions "   \
           "of queries and keys (Llama). none: only causal attention orders the tokens.")           \
@@ -175,20 +179,22 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Base of the rotary angles; Llama 3 has 500000.")                                    \
     X(model, rope_theta_local, REAL, .fallback = "10000", .min = 1, .max = 1e9, .pinned = true,    \
       .help = "Base of the rotary angles of layers with a window (model.sliding_window).")         \
-    X(model, rope_factor, REAL, .fallback = "1", .min = 1, .max = 1e6, .pinned = true,             \
-      .later = true,                                                                               \
+    X(model, rope_factor, REAL, .level = CONFIG_EXPERT, .fallback = "1", .min = 1, .max = 1e6,     \
+      .pinned = true, .later = true,                                                               \
       .help = "Rotary angles as Llama 3.1 scales them: those that turn less than rope_low times "  \
               "in rope_original tokens are divided by this, those that turn more than rope_high "  \
               "times stay, and between them the two are mixed. 1: none are scaled.")               \
-    X(model, rope_low, REAL, .fallback = "1", .min = 1e-3, .max = 1e6, .unit = "turns",            \
-      .pinned = true, .later = true, .help = "See rope_factor (low_freq_factor).")                 \
-    X(model, rope_high, REAL, .fallback = "4", .min = 1e-3, .max = 1e6, .unit = "turns",           \
-      .pinned = true, .later = true, .help = "See rope_factor (high_freq_factor).")                \
-    X(model, rope_original, INT, .fallback = "8192", .min = 1, .max = 1e7, .unit = "tokens",       \
-      .pinned = true, .later = true,                                                               \
+    X(model, rope_low, REAL, .level = CONFIG_EXPERT, .fallback = "1", .min = 1e-3, .max = 1e6,     \
+      .unit = "turns", .pinned = true, .later = true,                                              \
+      .help = "See rope_factor (low_freq_factor).")                                                \
+    X(model, rope_high, REAL, .level = CONFIG_EXPERT, .fallback = "4", .min = 1e-3, .max = 1e6,    \
+      .unit = "turns", .pinned = true, .later = true,                                              \
+      .help = "See rope_factor (high_freq_factor).")                                               \
+    X(model, rope_original, INT, .level = CONFIG_EXPERT, .fallback = "8192", .min = 1, .max = 1e7, \
+      .unit = "tokens", .pinned = true, .later = true,                                             \
       .help = "See rope_factor (original_max_position_embeddings).")                               \
-    X(model, norm, CHOICE(model_norm), .fallback = "layer", .pinned = true,                        \
-      .help = "Kind of normalisation.")                                                            \
+    X(model, norm, CHOICE(model_norm), .group = "Norms and activation", .fallback = "layer",       \
+      .pinned = true, .help = "Kind of normalisation.")                                            \
     X(model, norm_place, CHOICE(model_norm_place), .fallback = "pre", .pinned = true,              \
       .help = "Place of the two norms of a block. pre: before attention and MLP, and one "         \
               "more after the last block (GPT, Llama, ModernBERT). post: after each addition "     \
@@ -196,13 +202,13 @@ CHOICES_INNER(CONFIG_ENUM)
     X(model, embed_norm, BOOL, .fallback = "false", .pinned = true,                                \
       .help = "A norm after the embeddings (BERT). With norm_place pre the first block then has "  \
               "no norm before its attention (ModernBERT).")                                        \
-    X(model, norm_eps, REAL, .fallback = "1e-5", .min = 1e-12, .max = 1, .pinned = true,           \
-      .help = "Added to the variance, or mean square, of a normalisation.")                        \
+    X(model, norm_eps, REAL, .level = CONFIG_EXPERT, .fallback = "1e-5", .min = 1e-12, .max = 1,   \
+      .pinned = true, .help = "Added to the variance, or mean square, of a normalisation.")        \
     X(model, activation, CHOICE(model_activation), .fallback = "gelu", .pinned = true,             \
       .help = "MLP activation. gelu: the tanh form (GPT-2). gelu_erf: the exact form. swiglu: a "  \
               "second projection of the same width is the gate (Llama). geglu: the same with the " \
               "exact GELU (ModernBERT).")                                                          \
-    X(model, causal, BOOL, .fallback = "true", .pinned = true,                                     \
+    X(model, causal, BOOL, .group = "Form of the model", .fallback = "true", .pinned = true,       \
       .help =                                                                                      \
           "Causal attention (GPT). false with data.objective mlm or labels, whose targets the "    \
           "model does not see.")                                                                   \
@@ -219,43 +225,45 @@ CHOICES_INNER(CONFIG_ENUM)
               "0: model.d_model, without that matrix.")                                            \
     X(model, share_layers, BOOL, .recorded = "shared", .fallback = "false", .pinned = true,        \
       .help = "One block's parameters are applied model.layers times (ALBERT).")                   \
-    X(model, head, CHOICE(model_head), .fallback = "plain", .pinned = true,                        \
+    X(model, head, CHOICE(model_head), .group = "Heads", .fallback = "plain", .pinned = true,      \
       .help = "Head of the tokens. plain: one matrix (GPT). mlm: dense layer, activation, norm, "  \
               "matrix and bias, computed at the positions that have a target (BERT).")             \
     X(model, pooler, BOOL, .fallback = "false", .pinned = true,                                    \
       .help = "A dense layer with tanh on the first token of each sequence, and on it a head of "  \
               "two classes for pairs of segments, or the heads of model.classes (BERT).")          \
-    X(model, pooler_norm, BOOL, .fallback = "false", .pinned = true,                               \
+    X(model, pooler_norm, BOOL, .level = CONFIG_EXPERT, .fallback = "false", .pinned = true,       \
       .help = "The pooler is a dense layer, model.activation without its gate and a norm "         \
               "(ModernBERT), instead of a dense layer and tanh.")                                  \
     X(model, pooling, CHOICE(model_pooling), .fallback = "first", .pinned = true,                  \
       .help =                                                                                      \
           "What the pooler reads of a sequence. first: its first token (BERT). mean: the mean "    \
           "of all of its tokens.")                                                                 \
-    X(model, classes, LIST, .fallback = "", .pinned = true,                                        \
+    X(model, classes, LIST, .example = "[2]", .fallback = "", .pinned = true,                      \
       .help = "Number of classes of each task, one head for each; needs model.pooler. Empty: the " \
               "pooler has the head for pairs.")                                                    \
     X(model, classifier_heads, INT, .recorded = "heads_n", .fallback = "1", .min = 1, .max = 16,   \
       .pinned = true,                                                                              \
       .help = "Classifiers of the one task of model.classes, pairwise orthogonal (multiverse "     \
               "learning); the mean of their probabilities is the prediction. 1: a plain head.")    \
-    X(model, sliding_window, INT, .recorded = "window", .fallback = "0", .min = 0, .max = 131072,  \
-      .unit = "tokens", .pinned = true,                                                            \
+    X(model, sliding_window, INT, .group = "Local attention", .recorded = "window",                \
+      .fallback = "0", .min = 0, .max = 131072, .unit = "tokens", .pinned = true,                  \
       .help = "Local attention: a token sees those at most half the window away (ModernBERT has "  \
               "128). 0: the whole sequence.")                                                      \
     X(model, global_attn_every, INT, .recorded = "global_every", .fallback = "0", .min = 0,        \
       .max = 512, .pinned = true,                                                                  \
       .help = "With a window: layers 0, n, 2n, .. also see the whole sequence "                    \
               "(ModernBERT has 3). 0: none of them does.")                                         \
-    X(model, tensors, TEXT, .fallback = "", .later = true,                                         \
+    X(model, tensors, TEXT, .group = "Models of a trainer", .level = CONFIG_EXPERT,                \
+      .example = "tensors.json", .fallback = "", .later = true,                                    \
       .help =                                                                                      \
           "A JSON file with the tensors of a model that Atoll does not have (docs/library.md "     \
           "3); all sites are then programs with libatoll, and no other key of model.* counts. "    \
           "Empty: the model of these keys.")                                                       \
-    X(data, train, LIST, .fallback = "", .field = "train.glob",                                    \
+    X(data, train, LIST, .group = "Text", .level = CONFIG_BASIC,                                   \
+      .example = "[data/train-0-*.bin]", .fallback = "", .field = "train.glob",                    \
       .help = "Training token shards (.bin); a * is a glob. NAME=PATH: a task of its own, with "   \
               "data.objective = labels.")                                                          \
-    X(data, weights, LIST, .fallback = "", .field = "train.weight",                                \
+    X(data, weights, LIST, .example = "[0.7, 0.3]", .fallback = "", .field = "train.weight",       \
       .help =                                                                                      \
           "Mixture: the share of the tokens that each item of data.train gets, as any "            \
           "positive numbers; data.train: [{glob: .., weight: ..}, ..] sets both. Each item is "    \
@@ -263,26 +271,31 @@ CHOICES_INNER(CONFIG_ENUM)
           "from its step on; atoll operator set data.weights 0.7,0.3 amends those of all sites "   \
           "in "                                                                                    \
           "mid-run. Empty: all files are one text.")                                               \
-    X(data, anneal_weights, LIST, .fallback = "", .field = "train.anneal_weight",                  \
+    X(data, anneal_weights, LIST, .example = "[0.2, 0.8]", .fallback = "",                         \
+      .field = "train.anneal_weight",                                                              \
       .help =                                                                                      \
           "Mixture: the weights from data.anneal_from on, such as more of the best text at the "   \
           "end; 0 ends a source.")                                                                 \
     X(data, anneal_from, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "steps",              \
       .help = "Mixture: step from which data.anneal_weights hold.")                                \
-    X(data, eval, LIST, .fallback = "",                                                            \
+    X(data, eval, LIST, .level = CONFIG_BASIC, .example = "[data/eval-*.bin]", .fallback = "",     \
       .help =                                                                                      \
           "Held-out token shards. NAME=PATH: a set with a name, which is evaluated by itself.")    \
-    X(data, fetch, TEXT, .fallback = "",                                                           \
+    X(data, fetch, TEXT, .group = "Shards",                                                        \
+      .example = "aws s3 cp s3://bucket/$ATOLL_FILE $ATOLL_TARGET", .fallback = "",                \
       .help = "Command (sh -c) that brings a file that data.train or data.eval names and that is " \
               "not there, to the path $ATOLL_TARGET; docs/data.md. Empty: none.")                  \
-    X(data, fetch_timeout_s, INT, .fallback = "3600", .min = 1, .max = 1e6, .unit = "s",           \
+    X(data, fetch_timeout_s, INT, .level = CONFIG_EXPERT, .fallback = "3600", .min = 1,            \
+      .max = 1e6, .unit = "s",                                                                     \
       .help = "Longest time of data.fetch for one file, then it is ended and tried again.")        \
-    X(data, shards, CHOICE(data_shards), .fallback = "shared", .pinned = true,                     \
+    X(data, shards, CHOICE(data_shards), .level = CONFIG_EXPERT, .fallback = "shared",             \
+      .pinned = true,                                                                              \
       .help = "What a rank opens of data.train. shared: all files; which examples make up a step " \
               "does not depend on the number of ranks. own: of R ranks, rank r opens files r, "    \
               "r + R, r + 2 R .. of the list alone, as from a disk of its own, and draws from "    \
               "them; a run continues with the same number of ranks only.")                         \
-    X(data, objective, CHOICE(data_objective), .fallback = "causal", .pinned = true,               \
+    X(data, objective, CHOICE(data_objective), .group = "Objective", .fallback = "causal",         \
+      .pinned = true,                                                                              \
       .help =                                                                                      \
           "causal: the next token (GPT). mlm: tokens that are masked (BERT). labels: the class "   \
           "of a labelled text (fine-tuning).")                                                     \
@@ -299,42 +312,47 @@ CHOICES_INNER(CONFIG_ENUM)
     X(data, short_seq_prob, REAL, .recorded = "short", .fallback = "0.1", .min = 0, .max = 1,      \
       .pinned = true,                                                                              \
       .help = "Share of the examples of mlm that are shorter than train.seq_len on purpose.")      \
-    X(data, classes, LIST, .fallback = "", .pinned = true,                                         \
+    X(data, classes, LIST, .example = "[no, yes]", .fallback = "", .pinned = true,                 \
       .help = "Names of the classes of labels in order, as data.json has them; TASK=CLASS where "  \
               "data.train names tasks. Several sites must set it.")                                \
-    X(data, tokenizer_sha256, TEXT, .fallback = "", .pinned = true,                                \
+    X(data, tokenizer_sha256, TEXT, .group = "Tokenizer", .example = "61af..", .fallback = "",     \
+      .pinned = true,                                                                              \
       .help = "SHA-256 of the tokenizer's file, as data.json has it: shards of another tokenizer " \
               "are refused. Several sites must set it.")                                           \
-    X(data, tokenizer, CHOICE(data_tokenizer), .fallback = "bytes", .pinned = true,                \
+    X(data, tokenizer, CHOICE(data_tokenizer), .level = CONFIG_BASIC, .fallback = "bytes",         \
+      .pinned = true,                                                                              \
       .help = "bytes: ids are bytes; external: ids of a tokenizer, by atoll data --tokenizer or "  \
               "elsewhere.")                                                                        \
-    X(train, steps, INT, .fallback = "400", .min = 1, .max = 1e9, .unit = "steps", .pinned = true, \
+    X(train, steps, INT, .group = "Length and batch", .level = CONFIG_BASIC, .fallback = "400",    \
+      .min = 1, .max = 1e9, .unit = "steps", .pinned = true,                                       \
       .help = "Inner steps in all. May grow between two starts, with the same value at all "       \
               "processes; the learning rate follows the new total.")                               \
-    X(train, batch_tokens, INT, .fallback = "4096", .min = 1, .max = 1e9, .unit = "tokens",        \
-      .pinned = true,                                                                              \
-      .help = "Tokens of one site's inner step; a multiple of sequence x ranks x micro-batches.")  \
-    X(train, seq_len, INT, .recorded = "sequence", .fallback = "128", .min = 1, .max = 131072,     \
+    X(train, batch_tokens, INT, .level = CONFIG_BASIC, .fallback = "4096", .min = 1, .max = 1e9,   \
       .unit = "tokens", .pinned = true,                                                            \
+      .help = "Tokens of one site's inner step; a multiple of sequence x ranks x micro-batches.")  \
+    X(train, seq_len, INT, .level = CONFIG_BASIC, .recorded = "sequence", .fallback = "128",       \
+      .min = 1, .max = 131072, .unit = "tokens", .pinned = true,                                   \
       .help = "Tokens of one training sequence; at most model.max_seq_len.")                       \
-    X(train, micro_batch_tokens, INT, .formerly = "micro_tokens", .fallback = "0", .min = 0,       \
-      .max = 1e9, .unit = "tokens",                                                                \
+    X(train, micro_batch_tokens, INT, .level = CONFIG_BASIC, .formerly = "micro_tokens",           \
+      .fallback = "0", .min = 0, .max = 1e9, .unit = "tokens",                                     \
       .help = "Tokens of one micro-batch of a rank; gradients accumulate over the micro-batches "  \
               "of a step. 0: the whole batch of the rank at once.")                                \
-    X(train, activation_checkpointing, CHOICE(train_checkpointing), .formerly = "recompute",       \
-      .fallback = "none",                                                                          \
+    X(train, activation_checkpointing, CHOICE(train_checkpointing), .group = "Memory",             \
+      .formerly = "recompute", .fallback = "none",                                                 \
       .help = "block: keeps only the input of each block and recomputes its activations in the "   \
               "backward pass. Same bits, at most a third more time, activations of one block "     \
               "instead of all.")                                                                   \
-    X(train, bucket_mb, REAL, .fallback = "25", .min = 0, .max = 65536, .unit = "MiB",             \
+    X(train, bucket_mb, REAL, .level = CONFIG_EXPERT, .fallback = "25", .min = 0, .max = 65536,    \
+      .unit = "MiB",                                                                               \
       .help = "Bucket size of the gradient all-reduce, which runs while the backward pass still "  \
               "runs. 0: one all-reduce after the backward pass.")                                  \
-    X(train, grad_reduce_dtype, CHOICE(train_grad_reduce_dtype), .formerly = "sums",               \
-      .fallback = "f32", .pinned = true,                                                           \
+    X(train, grad_reduce_dtype, CHOICE(train_grad_reduce_dtype), .group = "Sums inside a site",    \
+      .formerly = "sums", .fallback = "f32", .pinned = true,                                       \
       .help =                                                                                      \
           "Type in which the ranks of a site reduce their gradients. bf16: half the bytes inside " \
           "the site, an error of 2^-9 at each addition, 2 more bytes of memory per parameter.")    \
-    X(train, compress, CHOICE(train_compress), .fallback = "none", .pinned = true,                 \
+    X(train, compress, CHOICE(train_compress), .level = CONFIG_EXPERT, .fallback = "none",         \
+      .pinned = true,                                                                              \
       .help =                                                                                      \
           "What the ranks of a site send. none: gradients, in train.grad_reduce_dtype. onebit: "   \
           "after train.compress_start of the steps, one bit of each value of the first moment "    \
@@ -347,119 +365,138 @@ CHOICES_INNER(CONFIG_ENUM)
           "train.checkpoint_every change the result a little. sparse: after train.compress_start " \
           "of "                                                                                    \
           "the steps, the chunks of the gradient that are largest over all ranks (GradientFlow).") \
-    X(train, compress_start, REAL, .recorded = "freeze", .fallback = "0.2", .min = 0, .max = 1,    \
-      .pinned = true,                                                                              \
+    X(train, compress_start, REAL, .level = CONFIG_EXPERT, .recorded = "freeze",                   \
+      .fallback = "0.2", .min = 0, .max = 1, .pinned = true,                                       \
       .help = "With train.compress: sums are full for this share of train.steps; with onebit and " \
               "zeroone the second moment is frozen from there on, "                                \
               "and it is at least train.warmup_steps.")                                            \
-    X(train, local_max, INT, .fallback = "16", .min = 1, .max = 1 << 20, .pinned = true,           \
+    X(train, local_max, INT, .level = CONFIG_EXPERT, .fallback = "16", .min = 1, .max = 1 << 20,   \
+      .pinned = true,                                                                              \
       .help = "With train.compress zeroone: largest interval between two sums of local steps, in " \
               "steps; a power of two.")                                                            \
-    X(train, local_grow, REAL, .fallback = "0.25", .min = 1e-6, .max = 1, .pinned = true,          \
+    X(train, local_grow, REAL, .level = CONFIG_EXPERT, .fallback = "0.25", .min = 1e-6, .max = 1,  \
+      .pinned = true,                                                                              \
       .help = "With train.compress zeroone: the interval between two sums of local steps is 1 "    \
               "step after train.compress_start, and twice as long after each such share of "       \
               "train.steps.")                                                                      \
-    X(train, variance_grow, INT, .fallback = "16", .min = 1, .max = 1 << 20, .pinned = true,       \
+    X(train, variance_grow, INT, .level = CONFIG_EXPERT, .fallback = "16", .min = 1,               \
+      .max = 1 << 20, .pinned = true,                                                              \
       .help =                                                                                      \
           "With train.compress zeroone: up to train.compress_start the interval between two full " \
           "sums, which change the second moment, is twice as long after this many of them.")       \
-    X(train, error_feedback, BOOL, .fallback = "true", .pinned = true,                             \
+    X(train, error_feedback, BOOL, .level = CONFIG_EXPERT, .fallback = "true", .pinned = true,     \
       .help = "With train.compress: what compression loses is added to what is sent next.")        \
-    X(train, sparse_share, REAL, .fallback = "0.1", .min = 1e-6, .max = 1, .pinned = true,         \
+    X(train, sparse_share, REAL, .level = CONFIG_EXPERT, .fallback = "0.1", .min = 1e-6, .max = 1, \
+      .pinned = true,                                                                              \
       .help = "With train.compress sparse: share of the chunks of 4,096 gradients that are sent "  \
               "in a step.")                                                                        \
-    X(train, sparse_momentum, REAL, .fallback = "0", .min = 0, .max = 0.9999, .pinned = true,      \
+    X(train, sparse_momentum, REAL, .level = CONFIG_EXPERT, .fallback = "0", .min = 0,             \
+      .max = 0.9999, .pinned = true,                                                               \
       .help = "With train.compress sparse: momentum correction. A chunk that waits gathers a "     \
               "momentum with this decay "                                                          \
               "instead of the gradient. 0: none.")                                                 \
-    X(train, zero_stage, INT, .formerly = "zero", .fallback = "0", .min = 0, .max = 3,             \
+    X(train, zero_stage, INT, .group = "What the ranks share", .formerly = "zero",                 \
+      .fallback = "0", .min = 0, .max = 3,                                                         \
       .help =                                                                                      \
           "What the ranks of a site share out, each holding its part. 0: nothing. 1: the f32 "     \
           "parameters that the optimizer updates, its moments and its update (ZeRO-1); each rank " \
           "collects the parameters in the model type (device.dtype). 2: the gradients, too. 3: "   \
           "the parameters in the model type, too, collected layer by layer as a pass needs them.") \
-    X(train, modules, INT, .fallback = "1", .min = 1, .max = 64, .pinned = true,                   \
+    X(train, modules, INT, .level = CONFIG_EXPERT, .fallback = "1", .min = 1, .max = 64,           \
+      .pinned = true,                                                                              \
       .help =                                                                                      \
           "Cuts the layers into this many modules, and the ranks of a site divide the modules "    \
           "instead of the batch; the number of ranks divides train.modules - 1. The first and "    \
           "the last module are on rank 0, with the embeddings and the heads. 1: every rank has "   \
           "all layers.")                                                                           \
-    X(train, pipeline, CHOICE(train_pipeline), .fallback = "sequential", .pinned = true,           \
+    X(train, pipeline, CHOICE(train_pipeline), .level = CONFIG_EXPERT, .fallback = "sequential",   \
+      .pinned = true,                                                                              \
       .help = "With train.modules. sequential: one module after the other, forward and backward, " \
               "the gradients of one rank. stale: after train.warmup_steps all modules run their "  \
               "backward "                                                                          \
               "at the same time, module k of K with the gradient of K - k steps ago (Ouroboros).") \
-    X(train, rounding, CHOICE(train_rounding), .fallback = "nearest", .pinned = true,              \
+    X(train, rounding, CHOICE(train_rounding), .group = "Numbers", .level = CONFIG_EXPERT,         \
+      .fallback = "nearest", .pinned = true,                                                       \
       .help = "Rounding of the f32 parameters to the bf16 copy that the GEMMs read. stochastic: "  \
               "unbiased, by counter-based random bits. Not used with f32.")                        \
-    X(train, master_weights, CHOICE(train_master_weights), .fallback = "f32", .pinned = true,      \
+    X(train, master_weights, CHOICE(train_master_weights), .level = CONFIG_EXPERT,                 \
+      .fallback = "f32", .pinned = true,                                                           \
       .help = "Form to which each step rounds the parameters that it has updated. fp16: the 16 "   \
               "bits of Wang et al. 2018, 6 of exponent and 9 of mantissa, to nearest; "            \
               "fp16_stochastic: the same, unbiased, by counter-based random bits. Kept in f32 "    \
               "memory: for the study of widths. Not of the outer state.")                          \
-    X(train, dropout, REAL, .fallback = "0", .min = 0, .max = 0.9, .pinned = true,                 \
+    X(train, dropout, REAL, .group = "Methods", .fallback = "0", .min = 0, .max = 0.9,             \
+      .pinned = true,                                                                              \
       .help = "Share of the values that become 0, drawn again at each step, after the embeddings " \
               "and after attention and MLP of each block (BERT has 0.1). Not in evaluation.")      \
-    X(train, layer_drop, REAL, .fallback = "0", .min = 0, .max = 0.9, .pinned = true,              \
+    X(train, layer_drop, REAL, .level = CONFIG_EXPERT, .fallback = "0", .min = 0, .max = 0.9,      \
+      .pinned = true,                                                                              \
       .help = "Progressive layer dropping: a step leaves out layers at random, the deeper the "    \
               "more often; the last with a probability that grows to this (0.5 in the paper). 0: " \
               "none.")                                                                             \
-    X(train, layer_drop_rate, REAL, .fallback = "0.001", .min = 0, .max = 1000, .pinned = true,    \
+    X(train, layer_drop_rate, REAL, .level = CONFIG_EXPERT, .fallback = "0.001", .min = 0,         \
+      .max = 1000, .pinned = true,                                                                 \
       .help = "How fast train.layer_drop is approached: 1 - exp(-rate x step) of it.")             \
-    X(train, standardization_weight, REAL, .recorded = "standard", .fallback = "0", .min = 0,      \
-      .max = 10, .pinned = true,                                                                   \
+    X(train, standardization_weight, REAL, .level = CONFIG_EXPERT, .recorded = "standard",         \
+      .fallback = "0", .min = 0, .max = 10, .pinned = true,                                        \
       .help = "Weight of the standardization loss: draws the channels of the input of each "       \
               "attention and MLP to mean 0 and variance 1 over the tokens of a micro-batch, in "   \
               "place of norms (model.norm_place = none). Training alone has it. 0: none.")         \
-    X(train, heads_orthogonal, REAL, .fallback = "0.005", .min = 0, .max = 10, .pinned = true,     \
+    X(train, heads_orthogonal, REAL, .level = CONFIG_EXPERT, .fallback = "0.005", .min = 0,        \
+      .max = 10, .pinned = true,                                                                   \
       .help = "With model.classifier_heads: weight of the sum of |cosine| over all pairs of "      \
               "heads and all "                                                                     \
               "classes.")                                                                          \
-    X(train, heads_drop, REAL, .fallback = "1.1", .min = 0, .max = 1000, .pinned = true,           \
+    X(train, heads_drop, REAL, .level = CONFIG_EXPERT, .fallback = "1.1", .min = 0, .max = 1000,   \
+      .pinned = true,                                                                              \
       .help = "With model.classifier_heads: a head leaves when its moving loss is above this "     \
               "times the "                                                                         \
               "median at two evaluations (train.eval_every) in a row. 0: all stay; several sites " \
               "need 0.")                                                                           \
-    X(train, heads_least, INT, .fallback = "2", .min = 1, .max = 16, .pinned = true,               \
-      .help = "With model.classifier_heads: least number of heads that stay.")                     \
-    X(train, stages, LIST, .fallback = "", .pinned = true,                                         \
+    X(train, heads_least, INT, .level = CONFIG_EXPERT, .fallback = "2", .min = 1, .max = 16,       \
+      .pinned = true, .help = "With model.classifier_heads: least number of heads that stay.")     \
+    X(train, stages, LIST, .level = CONFIG_EXPERT, .example = "[3@0.5, 6@0.5]", .fallback = "",    \
+      .pinned = true,                                                                              \
       .help =                                                                                      \
           "Progressive stacking: LAYERS@SHARE of each stage in order, as 3@0.2, 6@0.2, 9@0.2, "    \
           "12@0.2, 12@0.2. A stage trains the layers that it adds, which begin as copies of "      \
           "those below, and the heads; one that adds none trains all. The rate warms up "          \
           "again in each stage, over train.warmup_steps. Empty: all layers from the start.")       \
-    X(train, init, CHOICE(train_init), .fallback = "normal", .pinned = true,                       \
+    X(train, init, CHOICE(train_init), .group = "Optimizer", .fallback = "normal", .pinned = true, \
       .help = "Initial matrices. normal: as GPT-2. truncated: the same without values beyond two " \
               "standard deviations (BERT as published; Hugging Face's has normal).")               \
-    X(train, optimizer, CHOICE(optim_kind), .fallback = "lamb", .pinned = true,                    \
+    X(train, optimizer, CHOICE(optim_kind), .level = CONFIG_BASIC, .fallback = "lamb",             \
+      .pinned = true,                                                                              \
       .help = "Inner optimizer. muon: Muon for the matrices of the layers, which keep the "        \
               "momentum only and are updated by orthogonal matrices at the root mean square of "   \
               "AdamW's updates, AdamW for all other tensors; the ranks share out the matrices.")   \
-    X(train, trust_per, CHOICE(train_trust_per), .fallback = "tensor", .pinned = true,             \
+    X(train, trust_per, CHOICE(train_trust_per), .level = CONFIG_EXPERT, .fallback = "tensor",     \
+      .pinned = true,                                                                              \
       .help = "What has one trust ratio of LAMB, LANS or MERIT. tensor: q, k and v together. "     \
               "projection: q, k "                                                                  \
               "and v, and gate and up of a gated MLP, one each, as Hugging Face's BERT and Llama " \
               "have them.")                                                                        \
-    X(train, trust_layers, CHOICE(train_trust_layers), .fallback = "all", .pinned = true,          \
-      .later = true,                                                                               \
+    X(train, trust_layers, CHOICE(train_trust_layers), .level = CONFIG_EXPERT, .fallback = "all",  \
+      .pinned = true, .later = true,                                                               \
       .help = "Which layers LAMB, LANS or MERIT is for. all: as published. hidden: the matrices "  \
               "of attention and MLP alone; embeddings (also a tied head), heads, biases and "      \
               "norms take AdamW's step at train.adamw_lr times the rate, as with muon.")           \
-    X(train, trust_min, REAL, .fallback = "0.01", .min = 0, .max = 1e6, .pinned = true,            \
-      .help = "Lower bound of LAMB's trust ratio.")                                                \
-    X(train, trust_max, REAL, .fallback = "10", .min = 0, .max = 1e6, .pinned = true,              \
-      .help = "Upper bound of LAMB's trust ratio; 0: none.")                                       \
-    X(train, trust_all, BOOL, .fallback = "false", .pinned = true,                                 \
+    X(train, trust_min, REAL, .level = CONFIG_EXPERT, .fallback = "0.01", .min = 0, .max = 1e6,    \
+      .pinned = true, .help = "Lower bound of LAMB's trust ratio.")                                \
+    X(train, trust_max, REAL, .level = CONFIG_EXPERT, .fallback = "10", .min = 0, .max = 1e6,      \
+      .pinned = true, .help = "Upper bound of LAMB's trust ratio; 0: none.")                       \
+    X(train, trust_all, BOOL, .level = CONFIG_EXPERT, .fallback = "false", .pinned = true,         \
       .help = "true: biases and norms have a trust ratio, too (DeepSpeed's LAMB). false: theirs "  \
               "is 1.")                                                                             \
-    X(train, normalize, BOOL, .fallback = "true", .pinned = true,                                  \
+    X(train, normalize, BOOL, .level = CONFIG_EXPERT, .fallback = "true", .pinned = true,          \
       .help = "With train.optimizer = lans: divides the gradient of each tensor by its norm, "     \
               "which takes the place of train.max_grad_norm.")                                     \
-    X(train, qh_weight, REAL, .fallback = "0.7", .min = 0, .max = 1, .pinned = true,               \
+    X(train, qh_weight, REAL, .level = CONFIG_EXPERT, .fallback = "0.7", .min = 0, .max = 1,       \
+      .pinned = true,                                                                              \
       .help = "With train.optimizer = qhadam: weight of the first moment in a step; the gradient " \
               "has the rest (MT-DAO's w). 1: AdamW.")                                              \
-    X(train, lr, REAL, .fallback = "0.003", .min = 0, .max = 100, .pinned = true,                  \
-      .help = "Peak learning rate.")                                                               \
+    X(train, lr, REAL, .group = "Learning rate", .level = CONFIG_BASIC, .fallback = "0.003",       \
+      .min = 0, .max = 100, .pinned = true, .help = "Peak learning rate.")                         \
     X(train, lr_batch_tokens, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "tokens",        \
       .pinned = true,                                                                              \
       .help =                                                                                      \
@@ -472,8 +509,8 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Final learning rate as a share of the peak; with train.lr_schedule = exponential "  \
               "it is "                                                                             \
               "added to all others.")                                                              \
-    X(train, warmup_steps, INT, .recorded = "warmup", .fallback = "40", .min = 0, .max = 1e9,      \
-      .unit = "steps", .pinned = true,                                                             \
+    X(train, warmup_steps, INT, .level = CONFIG_BASIC, .recorded = "warmup", .fallback = "40",     \
+      .min = 0, .max = 1e9, .unit = "steps", .pinned = true,                                       \
       .help = "Steps of warm-up. Where the default does not fit into train.steps: a tenth of "     \
               "them.")                                                                             \
     X(train, warmup_shape, CHOICE(train_warmup_shape), .fallback = "linear", .pinned = true,       \
@@ -487,24 +524,26 @@ CHOICES_INNER(CONFIG_ENUM)
               "train.lr_decay_factor to "                                                          \
               "the power of the steps after warm-up and stable steps, over train.lr_decay_steps, " \
               "and not over train.steps.")                                                         \
-    X(train, lr_decay_factor, REAL, .recorded = "decay_factor", .fallback = "0.9", .min = 1e-9,    \
-      .max = 1, .pinned = true,                                                                    \
+    X(train, lr_decay_factor, REAL, .level = CONFIG_EXPERT, .recorded = "decay_factor",            \
+      .fallback = "0.9", .min = 1e-9, .max = 1, .pinned = true,                                    \
       .help = "With train.lr_schedule = exponential: factor over train.lr_decay_steps.")           \
-    X(train, lr_decay_steps, INT, .recorded = "decay_steps", .fallback = "250", .min = 1,          \
-      .max = 1e9, .unit = "steps", .pinned = true,                                                 \
+    X(train, lr_decay_steps, INT, .level = CONFIG_EXPERT, .recorded = "decay_steps",               \
+      .fallback = "250", .min = 1, .max = 1e9, .unit = "steps", .pinned = true,                    \
       .help = "With train.lr_schedule = exponential: steps of one train.lr_decay_factor.")         \
-    X(train, bias_correction, BOOL, .fallback = "true", .pinned = true,                            \
+    X(train, bias_correction, BOOL, .group = "Moments", .level = CONFIG_EXPERT,                    \
+      .fallback = "true", .pinned = true,                                                          \
       .help = "Divides the moments by 1 - beta^t. false: as BERT's Adam, LAMB as published in "    \
               "TensorFlow and MT-DAO have it.")                                                    \
     X(train, momentum, REAL, .fallback = "0.95", .min = 0, .max = 0.999999, .pinned = true,        \
       .help = "Muon: decay of the momentum of the layers' matrices, in Nesterov's form.")          \
-    X(train, muon_scale, CHOICE(train_muon_scale), .fallback = "rms", .pinned = true,              \
+    X(train, muon_scale, CHOICE(train_muon_scale), .level = CONFIG_EXPERT, .fallback = "rms",      \
+      .pinned = true,                                                                              \
       .help = "Muon: factor of the orthogonal matrix (rows, columns) of an update. rms: 0.2 "      \
               "sqrt(max(rows, columns)), the root mean square of AdamW's updates, so that one "    \
               "rate serves both (Moonlight). spectral: sqrt(rows / columns), output over input "   \
               "width (MuLoCo).")                                                                   \
-    X(train, muon_coefficients, CHOICE(train_muon_coefficients), .fallback = "same",               \
-      .pinned = true,                                                                              \
+    X(train, muon_coefficients, CHOICE(train_muon_coefficients), .level = CONFIG_EXPERT,           \
+      .fallback = "same", .pinned = true,                                                          \
       .help = "Muon: coefficients of the five iterations that make a matrix orthogonal. same: "    \
               "3.4445, -4.7750, 2.0315 in all of them. per_iteration: 4.0848, -6.8946, 2.9270 in " \
               "the first, others in each of the next, which bring the singular values closer to "  \
@@ -517,67 +556,78 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "First-moment decay.")                                                               \
     X(train, beta2, REAL, .fallback = "0.95", .min = 0, .max = 0.9999999, .pinned = true,          \
       .help = "Second-moment decay.")                                                              \
-    X(train, beta3, REAL, .fallback = "0.99", .min = 0, .max = 0.9999999, .pinned = true,          \
+    X(train, beta3, REAL, .level = CONFIG_EXPERT, .fallback = "0.99", .min = 0, .max = 0.9999999,  \
+      .pinned = true,                                                                              \
       .help = "With train.optimizer = came: decay of the mean distance between direction and "     \
               "moment. 0.99 goes with beta2 = 0.95; the published 0.9999 with 0.999 wants a rate " \
               "ten times lower in short runs.")                                                    \
-    X(train, update_clip, REAL, .fallback = "1", .min = 1e-6, .max = 1e6, .pinned = true,          \
+    X(train, update_clip, REAL, .level = CONFIG_EXPERT, .fallback = "1", .min = 1e-6, .max = 1e6,  \
+      .pinned = true,                                                                              \
       .help = "With train.optimizer = came: largest root mean square of a tensor's direction.")    \
     X(train, eps, REAL, .fallback = "1e-6", .min = 1e-30, .max = 1, .pinned = true,                \
       .help = "Added to the root of the second moment. Not of came, which has the published "      \
               "constants.")                                                                        \
-    X(train, weight_decay, REAL, .fallback = "0.1", .min = 0, .max = 10, .pinned = true,           \
+    X(train, weight_decay, REAL, .group = "Weight decay and clipping", .level = CONFIG_BASIC,      \
+      .fallback = "0.1", .min = 0, .max = 10, .pinned = true,                                      \
       .help = "Decoupled decay; not on biases, norms.")                                            \
-    X(train, max_grad_norm, REAL, .recorded = "clip", .fallback = "1.0", .min = 0, .max = 1e6,     \
-      .pinned = true, .help = "Clip of the global gradient norm; 0: none.")                        \
-    X(train, clip_per, CHOICE(train_clip_per), .fallback = "model", .pinned = true,                \
+    X(train, max_grad_norm, REAL, .level = CONFIG_BASIC, .recorded = "clip", .fallback = "1.0",    \
+      .min = 0, .max = 1e6, .pinned = true, .help = "Clip of the global gradient norm; 0: none.")  \
+    X(train, clip_per, CHOICE(train_clip_per), .level = CONFIG_EXPERT, .fallback = "model",        \
+      .pinned = true,                                                                              \
       .help = "What train.max_grad_norm clips. model: the mean gradient of the site, by its "      \
               "norm. bucket: "                                                                     \
               "each rank's own gradient, "                                                         \
               "bucket by bucket (train.bucket_mb, from the end of the slab) before the sum: "      \
               "each of B buckets has norm train.max_grad_norm / sqrt(B) at most.")                 \
-    X(train, eval_every, INT, .fallback = "0", .min = 0, .max = 1e9, .unit = "steps",              \
+    X(train, eval_every, INT, .group = "Evaluation, checkpoints", .level = CONFIG_BASIC,           \
+      .fallback = "0", .min = 0, .max = 1e9, .unit = "steps",                                      \
       .help = "Steps between two evaluations of the eval loss; 0: only at start and end.")         \
     X(train, eval_tokens, INT, .fallback = "65536", .min = 1, .max = 1e9, .unit = "tokens",        \
       .help = "Tokens of one evaluation.")                                                         \
-    X(train, eval_attention, BOOL, .fallback = "false",                                            \
+    X(train, eval_attention, BOOL, .level = CONFIG_EXPERT, .fallback = "false",                    \
       .help = "Each evaluation finds the largest attention logit of each layer, q k^T over the "   \
               "root of the head's width, and writes it into metrics.jsonl. Costs the evaluation "  \
               "about half of its attention once more.")                                            \
-    X(train, profile, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "steps",                 \
+    X(train, profile, INT, .level = CONFIG_EXPERT, .fallback = "0", .min = 0, .max = 1e6,          \
+      .unit = "steps",                                                                             \
       .help = "After the first steps, profiles this many steps and logs the time of each class "   \
               "of operations (ev=profile); 0: never.")                                             \
-    X(train, checkpoint_every, INT, .fallback = "100", .min = 0, .max = 1e9, .unit = "steps",      \
+    X(train, checkpoint_every, INT, .level = CONFIG_BASIC, .fallback = "100", .min = 0,            \
+      .max = 1e9, .unit = "steps",                                                                 \
       .help = "Steps between two inner checkpoints; 0: only at a stop.")                           \
     X(train, checkpoint_keep, INT, .fallback = "2", .min = 1, .max = 1000,                         \
       .help = "Inner checkpoints that are kept.")                                                  \
-    X(device, kind, CHOICE(device_kind), .fallback = "cpu", .help = "Where the arithmetic runs.")  \
+    X(device, kind, CHOICE(device_kind), .level = CONFIG_BASIC, .fallback = "cpu",                 \
+      .help = "Where the arithmetic runs.")                                                        \
     X(device, dtype, CHOICE(device_dtype), .fallback = "auto",                                     \
       .help = "Type of activations and GEMMs; auto: bf16 where it is faster.")                     \
-    X(device, matmul_precision, CHOICE(device_matmul_precision), .recorded = "products",           \
-      .fallback = "model",                                                                         \
+    X(device, matmul_precision, CHOICE(device_matmul_precision), .level = CONFIG_EXPERT,           \
+      .recorded = "products", .fallback = "model",                                                 \
       .help = "Operands of the model's matrix products, without those of attention. model: "       \
               "device.dtype. fp8: rounded to E5M2 (Wang et al. 2018), on the CPU alone. "          \
               "fp8_hybrid: weights and activations to E4M3, gradients to E5M2, with a scale for "  \
               "each operand; a GPU multiplies so (compute capability 8.9; not yet seen to work). " \
               "Sums in f32. Emulated on the CPU, slower than f32.")                                \
-    X(device, accumulator, INT, .fallback = "0", .min = 0, .max = 22, .unit = "bits",              \
+    X(device, accumulator, INT, .level = CONFIG_EXPERT, .fallback = "0", .min = 0, .max = 22,      \
+      .unit = "bits",                                                                              \
       .help = "Bits of mantissa of the sums in these products, rounded after every addition; "     \
               "emulated on the CPU, a hundred times slower: for the study of widths (atoll plan "  \
               "--accumulator). 0: f32.")                                                           \
-    X(device, accumulator_chunk, INT, .fallback = "0", .min = 0, .max = 1e6, .unit = "terms",      \
+    X(device, accumulator_chunk, INT, .level = CONFIG_EXPERT, .fallback = "0", .min = 0,           \
+      .max = 1e6, .unit = "terms",                                                                 \
       .help =                                                                                      \
           "With device.accumulator: number of terms that are summed apart first. 0: one level.")   \
-    X(device, attention, CHOICE(device_attention), .fallback = "auto",                             \
+    X(device, attention, CHOICE(device_attention), .level = CONFIG_EXPERT, .fallback = "auto",     \
       .help = "GPU: attention kernels. auto: ours or cuDNN's, the faster of those that repeat "    \
               "bit for bit, measured before the first step and kept in the checkpoint. own: "      \
               "ours. cudnn: cuDNN's fastest, whose backward pass does not repeat bit for bit.")    \
-    X(device, graphs, CHOICE(device_graphs), .fallback = "off",                                    \
+    X(device, graphs, CHOICE(device_graphs), .level = CONFIG_EXPERT, .fallback = "off",            \
       .help = "GPU: launches forward and backward of repeated batch shapes as CUDA graphs, with "  \
               "the same bits. auto: times both ways in the first 16 steps and keeps the faster.")  \
-    X(device, threads, INT, .fallback = "0", .min = 0, .max = 1024,                                \
+    X(device, threads, INT, .level = CONFIG_BASIC, .fallback = "0", .min = 0, .max = 1024,         \
       .help = "CPU threads of one rank; 0: all cores this rank may use.")                          \
-    X(privacy, unit, CHOICE(privacy_unit), .fallback = "none",                                     \
+    X(privacy, unit, CHOICE(privacy_unit), .group = "Differential privacy", .level = CONFIG_BASIC, \
+      .fallback = "none",                                                                          \
       .help = "Record whose presence the site's gradients hide (differential privacy, "            \
               "docs/privacy.md). none: nothing is hidden. sequence: one training example of "      \
               "train.seq_len. document: a document of an index. owner: all documents of a "        \
@@ -595,11 +645,12 @@ CHOICES_INNER(CONFIG_ENUM)
               "standard deviation of this times privacy.clip to the sum of the clipped "           \
               "gradients; with privacy.mechanism = banded, of this times what one record moves "   \
               "the correlated sums. 0: the smallest with which train.steps keep privacy.epsilon.") \
-    X(privacy, epsilon, REAL, .fallback = "0", .min = 0, .max = 1e6,                               \
+    X(privacy, epsilon, REAL, .level = CONFIG_BASIC, .fallback = "0", .min = 0, .max = 1e6,        \
       .help = "With privacy.unit: the claim of this site, an epsilon that all train.steps of the " \
               "run together keep. Checked at the start, with what is charged already. 0: no "      \
               "claim, privacy.noise_multiplier says what it costs.")                               \
-    X(privacy, delta, REAL, .fallback = "1e-5", .min = 1e-100, .max = 0.999,                       \
+    X(privacy, delta, REAL, .level = CONFIG_BASIC, .fallback = "1e-5", .min = 1e-100,              \
+      .max = 0.999,                                                                                \
       .help = "With privacy.unit: delta of every epsilon; at most 1 / number of records.")         \
     X(privacy, epsilon_max, REAL, .recorded = "cap", .fallback = "0", .min = 0, .max = 1e6,        \
       .help = "With privacy.unit: this site trains no step with which the epsilon of all charged " \
@@ -613,15 +664,17 @@ CHOICES_INNER(CONFIG_ENUM)
               "cyclic: the records are in privacy.bands parts, and each step samples one of them " \
               "in turn; for privacy.mechanism = banded. fixed: the order of a run without "        \
               "privacy; nothing may be claimed for it.")                                           \
-    X(privacy, mechanism, CHOICE(privacy_mechanism), .fallback = "independent",                    \
+    X(privacy, mechanism, CHOICE(privacy_mechanism), .level = CONFIG_EXPERT,                       \
+      .fallback = "independent",                                                                   \
       .help =                                                                                      \
           "With privacy.unit: the noise of successive steps. independent: drawn again each time. " \
           "banded: correlated, so that much of it cancels in the sum of the steps (banded "        \
           "matrix factorisation); needs privacy.sampling = balls or cyclic.")                      \
-    X(privacy, bands, INT, .fallback = "8", .min = 2, .max = 4096, .unit = "steps",                \
+    X(privacy, bands, INT, .level = CONFIG_EXPERT, .fallback = "8", .min = 2, .max = 4096,         \
+      .unit = "steps",                                                                             \
       .help = "With privacy.mechanism = banded: steps over which noise is correlated. A record "   \
               "returns no sooner. Costs 4 bytes a parameter and band.")                            \
-    X(privacy, clipping, CHOICE(privacy_clipping), .fallback = "ghost",                            \
+    X(privacy, clipping, CHOICE(privacy_clipping), .level = CONFIG_EXPERT, .fallback = "ghost",    \
       .help = "How gradients are clipped. ghost: one pass for the norms of all records, one that " \
               "weights them. per_example: a pass for each record; the specification, for tests.")
 

@@ -23,7 +23,7 @@ static const struct amend_key amend_keys[] = {
 };
 enum { AMEND_KEY_COUNT = sizeof amend_keys / sizeof *amend_keys };
 
-static bool can_be_amended(const struct config_key *k)
+bool amend_allowed(const struct config_key *k)
 {
     for (unsigned i = 0; i < AMEND_KEY_COUNT; i++)
         if (strcmp(k->section, amend_keys[i].section) == 0 &&
@@ -66,7 +66,7 @@ const char *amend_refusal(const char *key, bool *known)
 {
     const struct config_key *k = setting_key(CONFIG_TYPED, key);
     *known = k != NULL;
-    if (!k || can_be_amended(k))
+    if (!k || amend_allowed(k))
         return NULL;
     if (!k->pinned && strcmp(k->section, "privacy") != 0)
         return own_reason;
@@ -89,7 +89,7 @@ static enum err text_set(const struct config_table *tables, const char *text, st
     char key[SETTING_KEY_MAX];
     if (n >= sizeof key || !text[n])
         return err_set(ERR_PROTO, "\"%.100s\" is no amendment", text);
-    if (!k || !can_be_amended(k))
+    if (!k || !amend_allowed(k))
         return err_set(ERR_PROTO, "%s cannot be amended by this program",
                        setting_key_text(text, key));
     return config_set(tables, 2, CONFIG_RECORDED, setting_key_text(text, key), text + n + 1, a);

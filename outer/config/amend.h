@@ -53,6 +53,7 @@ enum err amend_reschedule(const struct keys_base *base, const struct schedule *c
 /* The border of an amendment from this round on. ERR_PROTO: the run has no such round. */
 enum err amend_border(const struct schedule *s, uint64_t round, int64_t *step) MUST;
 
+bool amend_allowed(const struct config_key *k);
 /* May the key be amended? NULL; or why not. *known false: there is no such key. */
 const char *amend_refusal(const char *key, bool *known);
 /* May `one` follow the list? s: the schedule under the list. ERR_CONFIG: the reason. */

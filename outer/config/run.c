@@ -430,7 +430,7 @@ enum err run_reference(struct arena *a, char **text)
     struct all_keys k;
     struct config_table tables[ALL_TABLES];
     all_tables(&k, tables);
-    return config_reference(tables, ALL_TABLES, a, text);
+    return config_reference(tables, ALL_TABLES, amend_allowed, a, text);
 }
 
 enum err run_key_reference(struct arena *a, const char *key, char **text)
@@ -438,7 +438,7 @@ enum err run_key_reference(struct arena *a, const char *key, char **text)
     struct all_keys k;
     struct config_table tables[ALL_TABLES];
     all_tables(&k, tables);
-    return config_explain(tables, ALL_TABLES, key, a, text);
+    return config_explain(tables, ALL_TABLES, amend_allowed, key, a, text);
 }
 
 static void nearest_of(size_t count, const char *word, char *name, size_t size, unsigned *edits)

@@ -148,7 +148,7 @@
       "Read why; the others are used.")                                                            \
     X(listening, "aggregator, relay", "The address where the process listens.", "Nothing.")        \
     X(log_skipped, "site, aggregator",                                                             \
-      "So many lines were not written while the disk was nearly full.", "Nothing.")                \
+      "Lines that were not written while the disk was nearly full.", "Nothing.")                   \
     X(log_skips, "site, aggregator", "The disk is nearly full: lines of the log are left out.",    \
       "Make room.")                                                                                \
     X(lost, "aggregator", "A stored contribution is lost, and asked for again.",                   \

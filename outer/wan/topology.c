@@ -500,7 +500,7 @@ enum err topology_reference(struct arena *a, char **text)
     struct config_table tables[] = {
         {.keys = wan_keys, .count = sizeof wan_keys / sizeof *wan_keys, .values = &set},
         {.keys = link_keys, .count = LINK_KEYS, .values = &link}};
-    TRY(config_reference(tables, 2, a, text));
+    TRY(config_reference(tables, 2, NULL, a, text));
     char *sections = strstr(*text, "## "); /* after the text about `atoll train` */
     ASSERT(sections);
     *text = sections;

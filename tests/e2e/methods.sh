@@ -36,9 +36,9 @@ shortened() {
     sliced=$(lines "outer.partition slices" pairs)
     while read -r key value; do
         case $sliced$key in
-        0outer.every) value=4 ;;
+        0outer.sync_every) value=4 ;;
         0outer.moment1_every | 0outer.moment2_every) value=$((value > every ? 8 : 4)) ;;
-        0outer.grow) value=2,2,8 ;;
+        0outer.interval_schedule) value=2,2,8 ;;
         0outer.momentum_warmup | 0outer.momentum_cooldown) value=2 ;;
         0outer.fragments) value=$((value < 4 ? value : 4)) ;;
         0outer.overlap_steps) value=$((value == every ? 4 : value < 3 ? value : 3)) ;;

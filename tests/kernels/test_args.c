@@ -169,7 +169,7 @@ static void a_setting_without_its_section(void **state)
     assert_int_equal(parse(4, argv, NULL, true), ERR_CONFIG);
     assert_string_equal(err_message(), "unknown option --stpes; the nearest is --train.steps");
     assert_int_equal(parse(4, argv, NULL, false), ERR_CONFIG);
-    assert_says("the nearest is --sites");
+    assert_says("unknown option --stpes"); /* and no nearest one: none is near */
     assert_int_equal(parse(3, site, NULL, true), ERR_CONFIG);
     assert_says("the nearest is --sites");
 }

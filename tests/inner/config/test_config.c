@@ -172,10 +172,12 @@ static void one_key_is_explained(void **state)
     struct config_table table = keys_inner(&settings);
     char *text;
     (void)state;
-    assert_int_equal(config_explain(&table, 1, "train.warmup_shape", &arena, &text), ERR_OK);
+    assert_int_equal(config_explain(&table, 1, NULL, "train.warmup_shape", &arena, &text), ERR_OK);
     assert_non_null(strstr(text, "train.warmup_shape\nallowed: linear|quadratic\n"
-                                 "default: linear\npinned: equal at every site of a run\n"));
-    assert_int_equal(config_explain(&table, 1, "train.warmup_stpes", &arena, &text), ERR_CONFIG);
+                                 "default: linear\npinned: equal at every site of a run\n"
+                                 "level: advanced\n"));
+    assert_int_equal(config_explain(&table, 1, NULL, "train.warmup_stpes", &arena, &text),
+                     ERR_CONFIG);
     assert_non_null(strstr(err_message(), "the nearest is train.warmup_steps"));
 }
 
@@ -545,9 +547,9 @@ static void a_text_is_written_by_its_names(void **state)
                      ERR_OK);
     assert_string_equal(text, "a:\n    sync_every: 7  # default: 5\n    form: per_corner\n"
                               "    every_s: 0\n    other: slow\n    every:");
-    assert_int_equal(config_explain(&t, 1, "a.every", &arena, &text), ERR_CONFIG);
+    assert_int_equal(config_explain(&t, 1, NULL, "a.every", &arena, &text), ERR_CONFIG);
     assert_string_equal(err_message(), "a.every is now named a.sync_every");
-    assert_int_equal(config_reference(&t, 1, &arena, &text), ERR_OK);
+    assert_int_equal(config_reference(&t, 1, NULL, &arena, &text), ERR_OK);
     assert_non_null(strstr(text, "| `a.every` | `a.sync_every` |\n| `a.shape` | `a.form` |\n"
                                  "| `a.form: slow` | `a.form: per_corner` |\n"));
 }
@@ -557,7 +559,7 @@ static void reference_lists_every_key(void **state)
     (void)state;
     char *page, name[128];
     struct config_table table = keys_inner(&settings);
-    assert_int_equal(config_reference(&table, 1, &arena, &page), ERR_OK);
+    assert_int_equal(config_reference(&table, 1, NULL, &arena, &page), ERR_OK);
     for (size_t i = 0; i < table.count; i++) {
         snprintf(name, sizeof name, "| `%s.%s` |", table.keys[i].section, table.keys[i].name);
         assert_non_null(strstr(page, name));

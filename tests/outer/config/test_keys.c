@@ -104,6 +104,30 @@ static void old_names_are_refused_with_the_new_ones(void **state)
     assert_true(count >= 12);
 }
 
+/* The page's examples are read, and a first run needs a page of keys. */
+static void examples_are_read(void **state)
+{
+    (void)state;
+    struct settings s;
+    struct outer_settings o;
+    const struct config_table tables[] = {keys_inner(&s), keys_outer(&o)};
+    unsigned levels[3] = {0};
+    for (size_t t = 0; t < 2; t++)
+        for (size_t i = 0; i < tables[t].count; i++) {
+            const struct config_key *k = &tables[t].keys[i];
+            levels[k->level]++;
+            assert_true(k->example || (k->fallback && *k->fallback));
+            char yaml[256];
+            snprintf(yaml, sizeof yaml, "%s: {%s: %s}", k->section, k->name,
+                     k->example ? k->example : k->fallback);
+            const struct config_text text = {k->name, yaml, strlen(yaml), CONFIG_TYPED};
+            if (config_load_text(tables, 2, &text, 0, NULL, &arena) != ERR_OK)
+                fail_msg("%s: %s", yaml, err_message());
+        }
+    assert_in_range(levels[CONFIG_BASIC], 20, 60);
+    assert_true(levels[CONFIG_EXPERT] >= 50);
+}
+
 static char *golden(const char *name)
 {
     uint8_t *text;
@@ -488,6 +512,7 @@ int main(void)
         cmocka_unit_test(defaults_and_good_settings_pass),
         cmocka_unit_test(no_key_takes_a_number_that_becomes_0),
         cmocka_unit_test(old_names_are_refused_with_the_new_ones),
+        cmocka_unit_test(examples_are_read),
         cmocka_unit_test(recorded_texts_keep_their_names),
         cmocka_unit_test(each_rule_names_what_to_do),
         cmocka_unit_test(mix_is_half_or_nothing),
