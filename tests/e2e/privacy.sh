@@ -18,11 +18,7 @@ refuses() { # refuses CODE "WORDS" ARGUMENTS...
 }
 
 budget="--q 0.01 --steps 1000 --delta 1e-5"
-# The block of the accountant in docs/privacy-setup.md, line by line.
-"$atoll" privacy account $budget --noise 1.1 >account.out
-awk '/^```/ { open = !open; here = 0; next } open && /^\$ atoll privacy account/ { here = 1; next } here' "$repository/docs/privacy-setup.md" |
-    diff -u - account.out ||
-    fail "docs/privacy-setup.md does not show what atoll privacy account prints"
+prints "PLD            epsilon 1.51538807  <- holds" account $budget --noise 1.1
 prints "RDP            epsilon 1.72529082, order 9" account $budget --noise 1.1
 prints "noise multiplier 6.00229072, 100 steps" account --q 1 --steps 100 --delta 1e-5 --epsilon 8
 prints "exact          epsilon 8  <- holds" account --q 1 --steps 100 --delta 1e-5 --epsilon 8
