@@ -356,7 +356,7 @@ struct names { /* of the keys that a text may have */
     size_t count;
 };
 
-static enum err put_name(struct out *o, const struct names *n, const char *key, size_t length)
+static enum err put_key_name(struct out *o, const struct names *n, const char *key, size_t length)
 {
     char *recorded;
     TRY_ALLOC(recorded = arena_string(o->a, key, length));
@@ -373,7 +373,7 @@ static enum err put_difference(struct out *o, const struct names *n, const struc
 {
     const struct line *name = ours ? ours : theirs;
     TRY(puts_to(o, o->length ? "; " : ""));
-    TRY(put_name(o, n, name->key, name->key_length));
+    TRY(put_key_name(o, n, name->key, name->key_length));
     TRY(puts_to(o, ": "));
     TRY(put_side(o, ours, " here, "));
     return put_side(o, theirs, " there");
