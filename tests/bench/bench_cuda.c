@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Speed of the GPU's ops at the shapes of GPT-2 124M beside this GPU's own ceilings, measured in
- * the same run: a device-to-device copy, a large bf16 product. Random data: zeros run faster than
- * anything real. Exit code 77 without a GPU. Rows as bench.h says; baseline is the ceiling in the
- * same unit. bench_cuda [--csv PATH]
+/* Speed of the GPU's ops at the shapes of GPT-2 124M compared with this GPU's own ceilings,
+ * measured in the same run: a device-to-device copy, a large bf16 product. Random data: zeros run
+ * faster than anything real. Exit code 77 without a GPU. Rows as bench.h says; baseline is the
+ * ceiling in the same unit. bench_cuda [--csv PATH]
  */
 #include "tests/bench/bench.h"
 #include "kernels/base/rng.h"
@@ -515,7 +515,7 @@ static void run_layer_bwd(const void *context)
     d->ops->linear_bwd(d, &l->a, &l->g);
 }
 
-/* act: behind it in forward; front: in front of it in backward. */
+/* act: after it in forward; front: before it in backward. */
 static void linear(const char *name, size_t K, size_t N, enum dev_act act, enum dev_act front)
 {
     char what[80];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole training steps on the GPU: forward, backward, clip, optimizer, on random ids. GPT-2's sizes
  * and 1b: Llama 3.2 1B (1,235,814,400 parameters: 16 layers of 2048, 32 heads over 8 of keys and
- * values, SwiGLU of 8192, vocabulary 128256). Rows as bench.h says: tokens/s beside what 989
+ * values, SwiGLU of 8192, vocabulary 128256). Rows as bench.h says: tokens/s next to what 989
  * TFLOP/s (H100, H200, dense bf16) would give, so value / baseline is the MFU; then where a step's
- * time goes, class by class, beside the least time and what log.md predicts. Exit code 77 without
+ * time goes, class by class, and the least time and what log.md predicts. Exit code 77 without
  * the device.
  *
  *     bench_cuda_train [SIZE [SEQUENCES [cuda|cpu|predict [VARIANT]]]] [--csv PATH]
@@ -187,7 +187,7 @@ static enum err profile_steps(struct run *r)
 
 /* What log.md expects of an H200: products at 650 TFLOP/s, causal attention at 230 and 180
  * (FlashAttention 2's rates on an H100 at sequence 1024, a quarter less for the diagonal), passes
- * over memory at 80 % of the copy rate, the softmax behind the classifier's products. */
+ * over memory at 80 % of the copy rate, the softmax after the classifier's products. */
 static double predicted_seconds(enum profile_class c, const struct work *w)
 {
     const double products = 650e12, forward = 230e12, backward = 180e12, memory = 0.8 * 4.3e12;

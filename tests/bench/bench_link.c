@@ -179,7 +179,7 @@ static void write_rows(const char *csv, const struct bench_times *seconds,
     static const char *const names[CASES] = {"raw TLS", "raw TLS to a file", "contribution",
                                              "contribution to a file"};
     for (int i = 0; i < CASES;
-         i++) { /* each contribution beside the raw socket that does the same with the bytes */
+         i++) { /* each contribution next to the raw socket that does the same with the bytes */
         int base = i % 2;
         double rate = BYTES / 1e6 / bench_median(&seconds[i]), cost = bench_median(&cpu[i]) * 4;
         double raw_rate = i == base ? 0 : BYTES / 1e6 / bench_median(&seconds[base]);
@@ -207,7 +207,7 @@ static enum err measure(struct raw *raw, struct link *l, const uint8_t *payload,
     return ERR_OK;
 }
 
-/* What the ledger's layers add up to, beside what the kernel's counters say of the same sockets:
+/* What the ledger's layers add up to, next to what the kernel's counters say of the same sockets:
  * the ratio is the model's. */
 static void take_row(void *sum, const struct ledger_row *row) /* a link books under its lock */
 {

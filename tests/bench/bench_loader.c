@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the loader costs beside the step that it feeds: batches of masked text of every kind of mask
- * and pair, and forward and backward of a small BERT (6 layers of 320, vocabulary 8192) on the same
- * batches. Processor time of one thread. The targets of the whole step are counted where a step has
- * targets of two kinds. Built by `ninja bench`.
+/* What the loader costs next to the step that it feeds: batches of masked text of every kind of
+ * mask and pair, and forward and backward of a small BERT (6 layers of 320, vocabulary 8192) on the
+ * same batches. Processor time of one thread. The targets of the whole step are counted where a
+ * step has targets of two kinds. Built by `ninja bench`.
  *
  *     bench_loader [--csv PATH]
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text to ids, MB/s of one thread:  bench_tokenizer TOKENIZER TEXT [SECONDS]
  * The text is taken in pieces of about 64 KiB that end with a line. tokenizer_speed.py runs it
- * beside the tokenizers of Hugging Face. */
+ * next to the tokenizers of Hugging Face. */
 #include <stdio.h>
 #include <time.h>
 #include "inner/data/tokenizer/tokenizer.h"

@@ -154,7 +154,7 @@ static pid_t fork_at(const struct wan *w, unsigned place, const struct load *l)
     if (pid != 0)
         return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    /* Behind the router only: what is measured is not who else wants the cores. */
+    /* With the router only: what is measured is not who else wants the cores. */
     (void)!sched_setscheduler(0, SCHED_RR, &(struct sched_param){.sched_priority = 1});
     if (namespace_enter(wan_place(w, place)) != 0)
         _exit(1);

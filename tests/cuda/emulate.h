@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef EMULATE_H
 #define EMULATE_H
-/* A stand-in for the CUDA runtime, included in front of the .cu files (-include) when they are
+/* A stand-in for the CUDA runtime, included before the .cu files (-include) when they are
  * compiled by the host's C++ compiler: the same kernels run on the CPU, one fiber for each CUDA
  * thread, one block after another. So the kernels' indexing, masks, fragments, barriers and
  * formulas are tested on machines without a GPU. It says nothing about speed, registers, the

@@ -3,7 +3,7 @@
 #define EMULATE_MEMORY_H
 /* What emulated kernels may touch, and in which order: bounds, alignment and data races, for every
  * load and store. The .cu files are compiled with -fsanitize=thread but linked without its runtime:
- * emulate_memory.cc defines the functions that the compiler calls in front of each access. So the
+ * emulate_memory.cc defines the functions that the compiler calls before each access. So the
  * tests find what compute-sanitizer's memcheck and racecheck would, and races in global memory too.
  *
  * Two accesses are in order when the same thread makes both, when a __syncthreads lies between

@@ -491,7 +491,7 @@ static void wait_run(void *self)
     cudaEventSynchronize(self); /* the copy of the event as it was at the call */
 }
 
-/* Behind a wait of the legacy stream the device's work waits too. The program's device may be the
+/* After a wait of the legacy stream the device's work waits too. The program's device may be the
  * CPU (fake_device.c), which no stream delays, so the host waits here. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {

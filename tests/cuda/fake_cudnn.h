@@ -13,7 +13,7 @@ struct fake_cudnn {
     bool wrong;    /* one result is off by a tenth of the largest */
     bool restless; /* the backward gives other bits each time */
     bool naught;   /* one result is NaN */
-    double us;     /* what a run takes beside its own microsecond; may be negative */
+    double us;     /* what a run takes next to its own microsecond; may be negative */
     size_t bytes;  /* of workspace */
     int plans, runs;
 };

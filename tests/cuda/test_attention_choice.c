@@ -80,7 +80,7 @@ static void open_devices(const char *mode)
     fake_cudnn.plans = fake_cudnn.runs = 0;
 }
 
-static int levers(void **state) /* before and behind each test */
+static int levers(void **state) /* before and after each test */
 {
     (void)state;
     fake_cudnn = (struct fake_cudnn){.us = -2.5};
@@ -195,7 +195,7 @@ static void slower_is_not_used(void **state)
     assert_int_equal(fake_cudnn.runs, runs);
 }
 
-/* Not used, and said so; what came out is right all the same. */
+/* Not used, and said so; what came out is right anyway. */
 static void distrusted(const char *record)
 {
     open_devices("auto");

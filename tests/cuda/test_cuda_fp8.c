@@ -153,7 +153,7 @@ static void classify(struct dev *d, struct results *r)
 }
 
 /* The gradient of a logit can lie on the edge between two codes of E5M2, and then the order of the
- * sums in front of it decides: 2^-3 of a single term. */
+ * sums before it decides: 2^-3 of a single term. */
 static void classifier_is_that_of_the_emulation(void **state)
 {
     static struct results got, want;

@@ -98,7 +98,7 @@ static void count_close(void)
     assert_int_equal(held_count, 0);
 }
 
-/* What a round left behind. */
+/* What a round has left. */
 struct trace {
     struct digest payload, state, local;
     enum codec_kind codec; /* full-precision rounds have another */
@@ -275,7 +275,7 @@ static struct digest trained(struct site *s, const struct outer_state *m, unsign
     return digest_of(local, n * sizeof *local);
 }
 
-/* Theta of this round, wherever it is taken from, is the theta that the site went on with. */
+/* Theta of this round, wherever it is taken from, is the theta that the site continued with. */
 static void check_theta(struct outer_state *m, unsigned f, uint64_t round, float *at,
                         const struct trace *t)
 {
@@ -394,7 +394,7 @@ static void test_every_codec(void **state)
  * gathered) go in once each, and come back; a contribution that was left out is given back to the
  * residual. The rest is payloads (of top-k 132 bytes for up to 82 of a chunk's), what says which
  * blocks they have, and the outer metrics' two samples: no local parameters, delta, mean or decoded
- * payload, nor the theta that training goes on from. fixed is made on the host: z goes out,
+ * payload, nor the theta that training continues from. fixed is made on the host: z goes out,
  * residual and mean, and what a payload decodes to, come in. */
 static void check_bus(enum codec_kind k, const struct trace *t, unsigned i)
 {

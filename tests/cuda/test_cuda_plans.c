@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans of matrix products on the emulated device: with more shapes than are kept nothing fails,
  * results stay right, the shape that is used all the time keeps its plan, the one that was not used
- * for longest is planned anew, and what is dropped is freed. If this is wrong, a run whose batches
+ * for longest is planned again, and what is dropped is freed. If this is wrong, a run whose batches
  * differ in size ends after 512 shapes, or plans its products in every step.
  */
 #include "tests/kernels/check.h"

@@ -34,7 +34,7 @@ static int reset(void **state)
 struct seen {
     int steps;
     int64_t due;         /* the one step that is wanted at once; 0: none */
-    int64_t poison;      /* in front of this step's update a parameter becomes NaN; 0: never */
+    int64_t poison;      /* before this step's update a parameter becomes NaN; 0: never */
     int64_t stop;        /* asked for at this step; 0: never */
     uint64_t drains[64]; /* of the device, when step() was called */
     double loss[64];
@@ -198,7 +198,7 @@ static void read_late_it_is_the_same_run(void **state)
 }
 
 /* Step 4 leaves a NaN; step 5 sees it in its loss, when step 6 is under way. Nothing of 5 or 6 is
- * left behind: what a run of four steps with the same accident has. */
+ * left: what a run of four steps with the same accident has. */
 static void what_is_not_finite_changes_nothing(void **state)
 {
     (void)state;

@@ -78,7 +78,8 @@ static bool liar_hello(struct liar *l)
     return true;
 }
 
-/* Of the shared scales, which lie at the end of a snapshot. False: the round went on meanwhile. */
+/* Of the shared scales, which lie at the end of a snapshot. False: the round continued meanwhile.
+ */
 static bool liar_grid(struct liar *l, struct digest *grid)
 {
     size_t blocks = l->elements / 256;
@@ -170,7 +171,7 @@ static bool calls_make(struct liar *l, uint64_t i)
 
 static bool calls_run(struct liar *l)
 {
-    l->incarnation = 1000; /* behind any process of the site whose place this one takes */
+    l->incarnation = 1000; /* after any process of the site whose place this one takes */
     liar_hello(l);
     bool good = l->heard;
     for (int64_t i = 0; good && i < l->calls; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the relay reads of a stranger's first bytes: never past the end, the name is printable and
- * terminated, and a message that is whole is whole with more bytes behind it, and short without its
+ * terminated, and a message that is whole is whole with more bytes after it, and short without its
  * last one. */
 #include <stdlib.h>
 #include "kernels/base/err.h"

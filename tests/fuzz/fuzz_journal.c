@@ -3,7 +3,7 @@
  * each record are made right first, as far as lengths allow, so that kinds and bodies are reached;
  * bit 1: the CRC alone, so that the chain is. Compared with a
  * reader of its own below, which is written from journal.h alone; what is accepted is written again
- * and must be the same bytes, and a record appended behind it must be read. */
+ * and must be the same bytes, and a record appended after it must be read. */
 #include "outer/store/journal.h"
 #include "tests/fuzz/env_memory.h"
 #include "tests/fuzz/fuzz.h"
@@ -49,7 +49,7 @@ static size_t whole(const uint8_t *at, size_t left)
     return number(at + 4, 4) == crc_slow(crc_slow(0, at, 4), at + 8, n - 8) ? n : 0;
 }
 
-/* A name's length and its bytes lie behind the rest; wrong: longer than any body. */
+/* A name's length and its bytes lie after the rest; wrong: longer than any body. */
 static size_t named_bytes(const uint8_t *body, size_t n, size_t at)
 {
     size_t name = n > at ? body[at] : JOURNAL_NAME_MAX;

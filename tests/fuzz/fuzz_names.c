@@ -15,7 +15,7 @@ struct slow {
     char first[TLS_URI_MAX]; /* "" where it has a zero byte or is too long */
 };
 
-/* Length of the element behind its tag; false: not one that DER allows, or it does not fit. */
+/* Length of the element after its tag; false: not one that DER allows, or it does not fit. */
 static bool der_length(const uint8_t **at, const uint8_t *end, size_t *n)
 {
     if (*at == end)

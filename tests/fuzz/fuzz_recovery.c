@@ -3,7 +3,7 @@
  * rounds and a contribution to the third (journal, term, CURRENT, manifests, states, aggregates,
  * spool); odd: a site's, with a stored contribution (outbox, state, id/site). Then edits of four
  * bytes: file, offset (two bytes), what. Manifest, journal and state are changed together, and an
- * edit may make the head of a record right again, so that what is behind its digest is reached.
+ * edit may make the head of a record right again, so that what is after its digest is reached.
  *
  * Whatever the damage: an error that says what is wrong, or a start that stands where the
  * undisturbed run stood, bit for bit, or earlier only where the state's own files say so. */
@@ -198,7 +198,7 @@ static void base_make(void)
 /* ---- damage ---- */
 
 struct damage {
-    bool forged; /* a digest was made right behind a change: the bytes may say anything */
+    bool forged; /* a digest was made right after a change: the bytes may say anything */
     bool begun;  /* the file that says that the directory has begun is gone */
 };
 
@@ -227,7 +227,7 @@ static struct memory_file *file_number(struct env_memory *m, unsigned number)
 }
 
 /* what: below 0x80: these bits of the byte flip; then the file is cut there, goes, gets its own
- * beginning behind its end; from 0xe0 on a bit flips and the head is right again. */
+ * beginning after its end; from 0xe0 on a bit flips and the head is right again. */
 static void edit(struct env_memory *m, const uint8_t *e, struct damage *d)
 {
     struct memory_file *f = file_number(m, e[0]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The messages and files of secure aggregation. First byte: which one. What is accepted must be
- * what the writer writes, byte for byte; files are read into a site that then goes on. */
+ * what the writer writes, byte for byte; files are read into a site that then continues. */
 #include <stdlib.h>
 #include <string.h>
 #include "outer/masks/seal_site.h"

@@ -47,7 +47,7 @@ enum { TOKENIZERS = sizeof tokenizers / sizeof *tokenizers };
 static struct tokenizer *const *opened(void)
 {
     static struct tokenizer *t[TOKENIZERS];
-    log_min(LOG_ERROR); /* ids that are numbered anew are told in each run */
+    log_min(LOG_ERROR); /* ids that are numbered again are told in each run */
     for (size_t i = 0; i < TOKENIZERS && !t[i]; i++)
         ASSERT(tokenizer_parse(&t[i], "fuzz", tokenizers[i], strlen(tokenizers[i])) == ERR_OK);
     return t;

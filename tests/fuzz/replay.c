@@ -43,7 +43,7 @@ static size_t mutate(uint8_t *data, size_t size, uint64_t seed)
             data[at] = telling[value % sizeof telling];
             break;
         default:
-            size = value % 4 ? size : at; /* cuts are rarer: they hide what is behind them */
+            size = value % 4 ? size : at; /* cuts are rarer: they hide what is after them */
         }
     }
     return size;

@@ -90,8 +90,8 @@ static inline bool gpt64_local(const struct gpt64 *g, int l)
            (!s->model_global_attn_every || l % s->model_global_attn_every);
 }
 
-/* Training only: the mask, value by value, from its definition. place: 1 behind the embeddings,
- * 2 + 2 l and 3 + 2 l behind attention and MLP of layer l. */
+/* Training only: the mask, value by value, from its definition. place: 1 after the embeddings,
+ * 2 + 2 l and 3 + 2 l after attention and MLP of layer l. */
 static inline void gpt64_drop(const struct gpt64 *g, double *x, unsigned place, size_t C,
                               const struct batch *b)
 {

@@ -170,7 +170,7 @@ static inline double bound(const struct dev *d, double f32, double bf16)
 
 enum { CHECK_THREADS = 3 };
 
-/* The check on one device, unless this processor lacks the instruction set. */
+/* The check on one device, unless this processor does not have the instruction set. */
 static inline void check_on(const struct dev_options *o, void (*check)(struct dev *d))
 {
     struct dev *d;
@@ -182,7 +182,7 @@ static inline void check_on(const struct dev_options *o, void (*check)(struct de
     snprintf(check_place, sizeof check_place, "%s %s %s threads=%d", o->kind,
              o->isa ? o->isa : "best", o->model_type, o->threads);
     check_index = 0;
-    check_held_count = 0; /* a check that failed has left its own behind */
+    check_held_count = 0; /* a check that failed has left its own */
     check(d);
     if (dev_sync(d) != ERR_OK)
         fail_msg("%s: %s", check_place, err_message());

@@ -44,7 +44,7 @@ static char *text_of(const char *name)
     return arena_string(&arena, (char *)data, size);
 }
 
-/* heads: the head as it was behind each line. */
+/* heads: the head as it was after each line. */
 static struct files make_list(char *heads[LINES + 1])
 {
     struct chained c;

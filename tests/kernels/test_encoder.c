@@ -33,7 +33,7 @@ static void rows_case(struct dev *d, size_t T, size_t C, size_t R)
     near("added", d, to, type, sum, T * C, 0);
 }
 
-/* R runs one behind the other; each fourth is left out. */
+/* R runs one after the other; each fourth is left out. */
 static void runs_case(struct dev *d, size_t C, size_t R, size_t longest)
 {
     enum dtype type = d->model_type;

@@ -29,7 +29,7 @@ static double act_of(enum dev_act act, double x)
 static double linear_loss(const void *ctx)
 {
     const struct linear *l = ctx;
-    double loss = 0; /* of x w^T + bias: the activation of y is the layer's behind, in backward */
+    double loss = 0; /* of x w^T + bias: the activation of y is the layer's after, in backward */
     for (size_t i = 0; l->front && i < l->T * l->K; i++)
         l->x[i] = act_of(l->front, l->before[i] + l->shift[i % l->K]);
     for (size_t t = 0; t < l->T; t++)

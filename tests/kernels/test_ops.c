@@ -89,7 +89,7 @@ static void norm_case(struct dev *d, size_t T, size_t C, enum dev_norm kind, boo
         near_slope("dbias", d, dbias, DTYPE_F32, 0.5, norm_loss, &n, n.bias, C, 1e-5);
 }
 
-/* Dropout and a scale of the branch in front of the sum: the residual's gradient is dx, the
+/* Dropout and a scale of the branch before the sum: the residual's gradient is dx, the
  * branch's dbranch, by the same mask. */
 static void branch_case(struct dev *d, size_t T, size_t C, enum dev_norm kind, bool residual)
 {
@@ -249,7 +249,7 @@ static void check_not_finite(struct dev *d, const double *finite)
     }
 }
 
-/* Pairs as complex numbers, turned by e^(i position theta^(-2k/HD)); what lies behind the turned
+/* Pairs as complex numbers, turned by e^(i position theta^(-2k/HD)); what lies after the turned
  * heads stays; turned back, everything is as it was. */
 static void rope_case(struct dev *d, size_t T, size_t heads, size_t still, size_t HD)
 {
@@ -461,7 +461,7 @@ static void adam_reference(struct slabs s, const struct dev_optim *a, double gsc
 
 enum how { ADAMW, LAMB, LAMB_SHARDED };
 
-/* Two ranks share the tensors: the third range is cut behind its first run, each half lies in a
+/* Two ranks share the tensors: the third range is cut after its first run, each half lies in a
  * slab of its own and has only its part of the sums. */
 static void lamb_sharded(struct dev *d, struct dev_optim a)
 {

@@ -187,7 +187,7 @@ static void no_fields(struct record_cursor *c, void *self)
 }
 
 /* A reader in pieces does not know the fields' size, so it looks for the table. The last bytes of
- * the two digests (0x55 of nothing, 15 of the text) with the zeros behind them look like two sizes
+ * the two digests (0x55 of nothing, 15 of the text) with the zeros after them look like two sizes
  * whose sum is that of the file. */
 static void a_digest_is_no_table(void **state)
 {

@@ -4,7 +4,7 @@
  *
  *     calls CASE RANK SIZE PORT [SECONDS]     SECONDS: the patience of watch or collectives, 20
  *
- * On a machine with GPUs also beside the real modules.
+ * On a machine with GPUs also next to the real modules.
  *
  * CASEs of the watch: stays (till it is ended), aborts, closes (one after the other), strangers
  * (twenty who talk nonsense to the port or say nothing, and stay), echo (says to rank 0 what it

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stand-in for NCCL behind coll_nccl.c: ranks are processes that meet in a file of shared memory,
+/* A stand-in for NCCL under coll_nccl.c: ranks are processes that meet in a file of shared memory,
  * which has a seat for each. What NCCL forbids or would hang on ends the process with a sentence
  * (fake_misuse): a call while the last is in progress, after an abort, in another order than the
  * other ranks', on a second stream that has not waited for the data.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of load, and of HTTP/2 itself: frames by hand, and floods beside which the others are
+/* Rows of load, and of HTTP/2 itself: frames by hand, and floods during which the others are
  * served. */
 #include "tests/outer/link/link_craft.h"
 #include "tests/refusals/refusals.h"

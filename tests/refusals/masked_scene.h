@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef MASKED_SCENE_H
 #define MASKED_SCENE_H
-/* A run with secure aggregation, for the rows of sums: the real aggregator behind the real link,
- * with an operator's certificate beside it, and real sites with real files, each in a thread of its
- * own, all in this process. A lie stands between the aggregator and the link: what it changes is
- * what a lying aggregator says to site a, or what a site has said that it keeps back. It is called
- * under the lock of the service; everything else here by the test's thread.
+/* A run with secure aggregation, for the rows of sums: the real aggregator at the real link,
+ * with an operator's certificate next to it, and real sites with real files, each in a thread of
+ * its own, all in this process. A lie stands between the aggregator and the link: what it changes
+ * is what a lying aggregator says to site a, or what a site has said that it keeps back. It is
+ * called under the lock of the service; everything else here by the test's thread.
  *
  * Sites make a round when the test lets them. Their clocks jump: what a site waits for 2 s costs
  * 0.1 s. */
@@ -53,7 +53,7 @@ enum round_outcome masked_operate(enum wire_act act, const char *site);
 void masked_site_ends(char site); /* waits until its thread has ended by itself */
 void masked_site_stops(char site);
 void masked_site_starts(char site); /* after that, with the same directory */
-/* The next commit of site a fails behind what it has decided for the round, and ends it. */
+/* The next commit of site a fails after what it has decided for the round, and ends it. */
 void masked_commit_fails(void);
 uint64_t masked_version(void);               /* of the roster */
 struct wire_contribution masked_offer(void); /* site a's to the present round, unsigned */

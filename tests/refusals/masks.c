@@ -686,7 +686,7 @@ static void four_open(void)
     masked_let();
     masked_well();
     assert_int_equal(masked_operate(WIRE_ROSTER_REMOVE, "d"), ROUND_CURRENT);
-    masked_let(); /* the round in flight still has d, which ends behind it */
+    masked_let(); /* the round in flight still has d, which ends after it */
     masked_well();
     masked_site_ends('d');
     masked_let();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SCENE_H
 #define SCENE_H
-/* The aggregator that refusals are tried on: the real one, on real files, behind the real link, in
+/* The aggregator that refusals are tried on: the real one, on real files, at the real link, in
  * this process; three sites, strict, one fragment, round 0 committed. Sites are calls by hand. One
  * thread. Each file of cases has its own copy of the scratch directory's name: scene_here(). */
 #include "outer/aggregator/aggregator.h"

@@ -85,7 +85,7 @@ struct again { /* a copy of a message that arrives once more, if its process sti
     char *config;
 };
 
-/* The service verifies beside all other calls: some come before, some after it. False: its process
+/* The service verifies during all other calls: some come before, some after it. False: its process
  * ended meanwhile. */
 static bool stream_finish(struct link_sim_server *s, uint64_t generation, void *upload,
                           bool complete, struct wire_answer *answer)

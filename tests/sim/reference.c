@@ -100,7 +100,7 @@ static double average_of(const struct sim_judged *c, size_t k)
     return sum / weight_sum(m);
 }
 
-struct span { /* a tensor, and the gap behind it: a lying site has values there */
+struct span { /* a tensor, and the gap after it: a lying site has values there */
     size_t first, end;
 };
 

@@ -2,7 +2,7 @@
 #ifndef SIGNER_SIM_H
 #define SIGNER_SIM_H
 /* A signer without cryptography, for simulations: a certificate is the URI and
- * behind it '#' and the number of a later key, a key the certificate's SHA-256, a signature the
+ * after it '#' and the number of a later key, a key the certificate's SHA-256, a signature the
  * SHA-256 of key and data, twice. Everybody could make every signature; nobody in a simulation does
  * who must not. */
 #include "outer/protocol/signer.h"

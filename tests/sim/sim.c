@@ -546,7 +546,7 @@ static struct env_faulty *point_env(struct sim *s)
     return node < s->o.sites ? &s->node[node].env : &s->aggregator[0].env;
 }
 
-/* A minute in which the node goes on with what the fault has left in its page cache. */
+/* A minute in which the node continues with what the fault has left in its page cache. */
 static void point_task(void *self)
 {
     struct sim *s = self;

@@ -16,8 +16,8 @@
  * amended settings: sim_amend.c.
  *
  * Schedules with a copied directory (`second`, `copied`) break what docs/protocol.md 7 asks of the
- * operator: never start a copy. There a run may stop and wait for a person. What must hold all the
- * same is in sim_copies.c.
+ * operator: never start a copy. There a run may stop and wait for a person. What must hold anyway
+ * is in sim_copies.c.
  *
  * The trainer repeats bit for bit in strict mode; in quorum mode it does not, on purpose, as on a
  * GPU.
@@ -38,12 +38,12 @@ enum { SIM_FRAGMENTS_MAX = 4, SIM_CHANGES_MAX = 3 };
 enum sim_copy {
     SIM_COPY_NONE,
     SIM_COPY_RESTORED, /* in place of the original, whose disk is lost */
-    SIM_COPY_BOTH      /* beside the original, for a time; then one of the two is ended for good */
+    SIM_COPY_BOTH      /* next to the original, for a time; then one of the two is ended for good */
 };
 
 /* One fault of one disk, in a run without others. */
 struct sim_point {
-    unsigned node; /* a site, or behind them the aggregator */
+    unsigned node; /* a site, or after them the aggregator */
     uint64_t at;   /* which operation of the node's disk, from 1 on; 0: none */
     enum disk_fault fault;
     bool power;       /* and within a minute after it the node loses its power */
@@ -54,7 +54,7 @@ struct sim_point {
 /* Allocations of one node's processes fail. What allocates has to be compiled into the test with
  * calloc and malloc replaced by functions that ask sim_memory_fails. */
 struct sim_memory {
-    unsigned node; /* a site, or behind them the aggregator */
+    unsigned node; /* a site, or after them the aggregator */
     uint64_t at;   /* which allocation of the node's processes, from 1 on; 0: none */
     bool lasting;  /* all of them from this one on, over restarts, for a simulated minute */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a site has trained for each round, as its contributions say: one for each parent, since a
- * round that is given up (docs/protocol.md 3.4) brings the round behind it another one. Which of
+ * round that is given up (docs/protocol.md 3.4) brings the round after it another one. Which of
  * them count is known at the end, from the history that the site stands on.
  */
 #include <inttypes.h>

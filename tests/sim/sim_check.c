@@ -354,7 +354,7 @@ static bool said_so(const struct manifest_entry *e, const struct sim_said *x)
            e->residual_ratio == x->residual_ratio;
 }
 
-/* What a site offered with these bytes. entry: with what it says beside them, too, since copies of
+/* What a site offered with these bytes. entry: with what it says next to them, too, since copies of
  * a site may send the same bytes and have charged another number of steps; NULL: the first one. */
 static struct sim_offer sent_first(const struct sim *s, unsigned site, unsigned f, uint64_t round,
                                    const struct digest *payload, const struct manifest_entry *entry)
@@ -480,7 +480,7 @@ static sim_fixed held(struct sim *s, const struct sim_state *at, size_t i)
     return sim_fixed_of(s, residual) + sim_fixed_of(s, lost);
 }
 
-/* Theta, and what the optimizer keeps: the arrays of a state, one behind the other, before its
+/* Theta, and what the optimizer keeps: the arrays of a state, one after the other, before its
  * grid.
  */
 static void arrays_of(const struct sim *s, unsigned f, const struct sim_state *at,

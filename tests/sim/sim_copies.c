@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copied directories: a backup of the aggregator's started instead of the original or beside it,
+/* Copied directories: a backup of the aggregator's started instead of the original or next to it,
  * and the same of a site's. docs/protocol.md 3.4 and 7: processes of such a run may end and wait
  * for a person; a site that has to give up a round does not. Until then, and in every process:
  *   - no site adopts a state that is not of a committed history, manifest by manifest
  *   - no history counts a site's work of a round twice, nor bytes that no process of the site made
- *   - histories that differ in a round do not both go on: the next round of both would need two
+ *   - histories that differ in a round do not both continue: the next round of both would need two
  *     majorities, and no site stands on both; one of them at most is final, and no final round is
  *     given up
  *   - what a site has trained for a round is in the books of the history that it ends with

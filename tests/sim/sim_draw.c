@@ -78,7 +78,7 @@ void sim_draw_masked(struct sim_options *o)
 struct most { /* that a seed draws */
     unsigned sites;
     uint64_t rounds_from, rounds, four_fragments_in;
-    bool more; /* commits beside other calls, short journals */
+    bool more; /* commits during other calls, short journals */
 };
 
 static struct sim_options draw(uint64_t seed, const struct most *most)

@@ -27,7 +27,7 @@ enum { SEED_BYTES = 4 + 32, WINDOW_BYTES = 24, WINDOW_DISTINCT = 12, WINDOWS_MAX
 
 struct sim_mask { /* of a contribution that was sent */
     struct sim_mask *next;
-    struct digest pairs, own; /* of the sum of the pair masks; of the key of the own mask */
+    struct digest pairs, own; /* of the sum of the pair masks; of the key of its own mask */
     unsigned site, fragment;
     uint64_t round;
 };
@@ -78,7 +78,7 @@ unsigned sim_masks_least(const struct sim *s, unsigned n)
 /* ---- a contribution ---- */
 
 /* The sections of a contribution's file, those of the masked bytes last: how they were made ends
- * with the key of the own mask. */
+ * with the key of its own mask. */
 bool sim_box_read(const uint8_t *file, size_t size, struct sim_box *b)
 {
     struct arena a = arena_make(0);
@@ -195,7 +195,7 @@ void sim_masks_sent(struct sim_node *n, const struct wire_contribution *m, const
     ASSERT(mask && copy && b->made.size_bytes == 8 + sizeof of + sizeof of.u + sizeof own);
     memcpy(copy, b->payload.data, b->payload.size_bytes);
     n->plain[m->fragment][m->round] = (struct codec_payload){copy, b->payload.size_bytes};
-    memcpy(&of, b->made.data + 8, sizeof of); /* behind two numbers of the roster */
+    memcpy(&of, b->made.data + 8, sizeof of); /* after two numbers of the roster */
     memcpy(&own, b->made.data + 8 + sizeof of + sizeof of.u, sizeof own); /* the roster between */
     *mask = (struct sim_mask){.own = digest_of(&own, sizeof own),
                               .site = n->index,
@@ -246,7 +246,7 @@ static void windows_see(void *self, const char *path)
             snprintf(w->found, sizeof w->found, "%s", path);
 }
 
-/* Codes of blocks are in every aggregate; only what is behind them is one site's. */
+/* Codes of blocks are in every aggregate; only what is after them is one site's. */
 void sim_masks_seek(struct sim_aggregator *at, const struct sim_node *n, unsigned f, uint64_t round)
 {
     struct sim *s = at->sim;
@@ -445,7 +445,7 @@ static void saw_reveal(struct sim_node *n, const struct wire_mask *m)
     const uint8_t *magic = bytes_view(&b, 8);
     uint32_t site = bytes_get_u32(&b);
     bytes_get(&b, d.bytes, sizeof d.bytes);
-    (void)bytes_view(&b, 32); /* the own mask's key */
+    (void)bytes_view(&b, 32); /* its own mask's key */
     uint32_t count = bytes_get_u32(&b);
     if (b.bad || memcmp(magic, "atollSR1", 8) != 0 || site != n->index ||
         m->body_bytes != REVEAL_HEAD_BYTES + (size_t)count * SEED_BYTES) {

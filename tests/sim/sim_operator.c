@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An operator beside the run (docs/protocol.md 3.13). Which rounds are aborted or rolled back
+/* An operator of the run (docs/protocol.md 3.13). Which rounds are aborted or rolled back
  * follows from the seed alone, and each is closed as soon as its first contribution is accepted, so
  * that the run without faults has the same acts at the same rounds (I1). Quarantines come at any
  * time.

@@ -106,7 +106,7 @@ struct sim_aggregator { /* a directory, its processes one after the other, and i
     struct outer_state replica; /* its process's */
     struct link_sim_server server;
     struct link_sim_watch watch;
-    struct link_service guarded; /* the service, behind sim_memory.c */
+    struct link_service guarded; /* the service, after sim_memory.c */
     struct sim_commit *commits[SIM_FRAGMENTS_MAX][SIM_ROUNDS_MAX]; /* as far as committed */
     uint64_t committed[SIM_FRAGMENTS_MAX];
     uint64_t final[SIM_FRAGMENTS_MAX];  /* rounds before it are, as its processes have found */
@@ -249,14 +249,14 @@ unsigned sim_roster_members(const struct sim *s, unsigned f, uint64_t round,
 unsigned sim_roster_index(const struct sim_node *n);
 void sim_roster_wait(const struct sim_node *n); /* before a site's first start: until it is added */
 bool sim_roster_denies(const struct sim_node *n); /* may the aggregator refuse the site? */
-bool sim_roster_left(const struct sim_node *n);   /* removed: all fragments have gone on without */
-bool sim_roster_back(const struct sim_node *n);   /* removed, and added again */
+bool sim_roster_left(const struct sim_node *n); /* removed: all fragments have continued without */
+bool sim_roster_back(const struct sim_node *n); /* removed, and added again */
 bool sim_roster_waits(const struct sim *s, const struct set *members, const struct set *u);
 bool sim_roster_never(const struct sim_node *n); /* the run is over before it could be added */
 void sim_roster_end(const struct sim *s);        /* into the result */
 
 /* sim_masks.c */
-struct sim_box { /* the sections of a masked contribution's file; made: whom for, and the own mask
+struct sim_box { /* the sections of a masked contribution's file; made: whom for, and its own mask
                   */
     struct codec_payload payload, masked, made;
 };

@@ -94,7 +94,7 @@ bool sim_roster_never(const struct sim_node *n)
     return c && c->given_up;
 }
 
-/* In quorum mode masked rounds go on without a site that was added, until all have its keys. */
+/* In quorum mode masked rounds continue without a site that was added, until all have its keys. */
 bool sim_roster_waits(const struct sim *s, const struct set *members, const struct set *u)
 {
     struct set more = set_without(members, u);
@@ -106,7 +106,7 @@ bool sim_roster_waits(const struct sim *s, const struct set *members, const stru
 }
 
 /* The site comes once fragment 0 has so many rounds: in half of the quorum runs with masks, where
- * the others must go on meanwhile; up to all rounds. */
+ * the others must continue meanwhile; up to all rounds. */
 static uint64_t rounds_missed(const struct sim *s)
 {
     uint64_t rounds = schedule_rounds(&s->schedule, 0);
@@ -215,7 +215,7 @@ void sim_roster_lost(struct sim_aggregator *a)
 
 /* ---- the acts ---- */
 
-/* The first round of each fragment under a change that is made now: behind the one in flight, and
+/* The first round of each fragment under a change that is made now: after the one in flight, and
  * due at a later step than every round in flight. False: a fragment has no such round. */
 static bool firsts_expect(const struct sim *s, const uint64_t *round, uint64_t *first)
 {

@@ -44,7 +44,7 @@ enum { SUITE_SEEDS = 10000 };
 enum { FAILURES_MAX = 20, SKIPPED = 77 };
 enum { FULL_IN = 16 }; /* one of so many seeds is drawn by sim_draw, the others by sim_draw_small */
 /* First: beyond the suite's range, and found something once; or the seed that finds a mutant which
- * few do. Faults are drawn as the run goes on: a seed may meet another story by now. What they
+ * few do. Faults are drawn as the run continues: a seed may meet another story by now. What they
  * found in the protocol, not in the oracle, has a test of its own. */
 static const uint64_t found[] = {595,  715,  2063, 841,  1026,  2183,  2842,  2858,  3210,
                                  3690, 3988, 3992, 4210, 4262,  4643,  4901,  5063,  6128,
@@ -137,7 +137,8 @@ static bool focuses(const char *word)
 /* States that few schedules reach otherwise (tests/sim/mutants.csv says which bug needs which). */
 static void lean(struct sim_options *o, uint64_t seed)
 {
-    if (focuses("quorum")) { /* a round goes on without one of its sites; few other things happen */
+    if (focuses(
+            "quorum")) { /* a round continues without one of its sites; few other things happen */
         o->strict = false;
         o->every_ms = 0;
         o->sites = o->masked ? 4 + seed % 2 : o->sites < 3 ? 3 : o->sites;
@@ -265,7 +266,7 @@ static struct sim_options options_of(uint64_t seed)
     return o;
 }
 
-/* One seed, and the run without faults beside it where the two must be equal. */
+/* One seed, and the run without faults next to it where the two must be equal. */
 static void try(const struct sim_options *o, struct sim_result *r)
 {
     sim_run_options(o, r);

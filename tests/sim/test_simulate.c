@@ -265,7 +265,7 @@ static void quorum_goes_on_without_the_late(void **state)
     assert_int_equal(r.site[2].merged, r.rounds);
     near("rounds", r.site[0].total_s, 10 * 2.4, 0.05);
     x.schedule.overlap =
-        5; /* beside training: 3 s of 3 are hidden, and the late one skips what it missed */
+        5; /* during training: 3 s of 3 are hidden, and the late one skips what it missed */
     sites[2].step_s = 1;
     r = run(&o);
     assert_int_equal(r.site[0].merged, r.rounds);
@@ -293,7 +293,7 @@ static void grace_follows_the_slack(void **state)
     /* 40 s of steps; the timeout for the first round and, until the measured time of a round has
      * come down from it, a part of it; and for the last round's grace. */
     assert_true(r.site[0].total_s < 40 + 2 * 10);
-    sites[2].step_s = 0.101; /* 0.4 s behind at the end */
+    sites[2].step_s = 0.101; /* 0.4 s late at the end */
     r = run(&o);
     assert_int_equal(r.site[2].merged, r.rounds);
 }
@@ -410,7 +410,7 @@ struct replan_run {
     struct shares seen;
     struct line line;
     double from_s, until_s, times; /* the line has `times` its rate, between the two times */
-    double jitter;                 /* and this much more or less, drawn anew for each round */
+    double jitter;                 /* and this much more or less, drawn again for each round */
 };
 
 static void relined(void *self, unsigned site, double t_s, struct line *line)

@@ -2,7 +2,7 @@
 /* Every order of events: breadth-first search of the protocol core (outer/protocol/round.h) with
  * three sites and two rounds of one fragment, in strict and in quorum mode. Between any two events
  * a site's process or the aggregator's may end; messages arrive late, twice, in another order; a
- * contribution is stored after its round was sealed, committed, or begun anew. States are
+ * contribution is stored after its round was sealed, committed, or begun again. States are
  * remembered by a 128-bit hash.
  *
  * In every state: a receipt is of what is in the journal; a set is sealed once, of accepted
@@ -150,7 +150,7 @@ enum act {
     ACT_RESTART, /* of a site */
     ACT_COMMIT,
     ACT_CRASH,       /* of the aggregator */
-    ACT_CRASH_AFTER, /* right behind the commit point */
+    ACT_CRASH_AFTER, /* right after the commit point */
     ACT_LATE,        /* the deadline passes */
     ACTS
 };

@@ -6,7 +6,7 @@
  * blocking, overlapped, before the update, with the one-round delay. test_states.c has every order
  * of the messages alone. A site's process may end between any two of its actions, or be asked to
  * stop in a wait; it saves a checkpoint after any step or none; the aggregator may end before and
- * behind its commit point. Parameters are values of a hash: what they were made of, and in which
+ * after its commit point. Parameters are values of a hash: what they were made of, and in which
  * order.
  *
  * A model of the executor (outer/site/exchange.c, site.c) stands around the two: a contribution
@@ -515,7 +515,7 @@ enum act {
     ACT_KILL,
     ACT_COMMIT,
     ACT_CRASH,       /* of the aggregator */
-    ACT_CRASH_AFTER, /* right behind the commit point */
+    ACT_CRASH_AFTER, /* right after the commit point */
     ACT_LATE,        /* the deadline passes */
     ACTS
 };

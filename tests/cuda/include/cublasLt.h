@@ -2,7 +2,7 @@
 #ifndef CUBLASLT_H
 #define CUBLASLT_H
 /* What kernels/cuda/matmul.cu uses of cuBLASLt, by the names and values of CUDA 13's header;
- * fake_lt.cc is behind it. */
+ * fake_lt.cc implements it. */
 #include <stddef.h>
 #include <stdint.h>
 #include "cuda_runtime_api.h"

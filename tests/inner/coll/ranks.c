@@ -13,7 +13,7 @@
  *                                             record: also writes what an independent reference
  *                                             needs (below)
  *     ranks private DIR [--KEY VALUE ..]      the sum of the clipped records of a step over the
- *                                             ranks, beside that of one process
+ *                                             ranks, next to that of one process
  *     ranks parts DTYPE                       gathers and scatters of parts, equal and unequal, in
  *                                             place and not: values, tickets, bytes that are sent
  *     ranks sum DTYPE                         JSON: log2 of the root mean square error of the
@@ -110,7 +110,7 @@ static enum err configure(struct settings *s, const char *shard, int extra, char
 /* ---- HOW = record: in DIR, numbers in the order of the slab, f32 -------------------------------
  *     tensors          offset, count, weight decay (1 or 0), trust ratio (1 or 0), name; first
  * line: elements of the slab, ranks steps            targets of all ranks, learning rate, payload
- * bytes of rank 0 params           rank 0: in front of the first step, then behind each grads.RANK
+ * bytes of rank 0 params           rank 0: before the first step, then after each grads.RANK
  * of each step, as the optimizer gets them: sums over targets */
 static enum err append(struct train *t, const char *name, const float *slab)
 {
@@ -250,7 +250,7 @@ static enum err on_saved(void *self, struct train *t) /* and saving */
 }
 
 /* ---- private ---- */
-/* The clipped sum of a step, in front of its noise. */
+/* The clipped sum of a step, before its noise. */
 static enum err clipped_sum(struct train *t, float *sum)
 {
     struct step_targets targets = {0};

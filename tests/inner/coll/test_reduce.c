@@ -348,7 +348,7 @@ static void a_failure_comes_out_at_the_end(void **state)
     assert_int_equal(seen.finished, 0);
 }
 
-/* A cut inside a tensor: a multiple of DEV_RUN behind the begin of what has a trust ratio. */
+/* A cut inside a tensor: a multiple of DEV_RUN after the begin of what has a trust ratio. */
 static void check_cut(const struct settings *s, const struct tensor *x, size_t at)
 {
     size_t elements[TABLE_PROJECTIONS_MAX] = {x->count}, n = 1, offset = x->offset;

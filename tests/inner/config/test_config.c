@@ -226,7 +226,7 @@ static void all_errors_come_at_once(void **state)
     assert_says("c.yaml:14: model.d_model is here a second time, first on line 13");
 }
 
-/* Each field of the maps is a list of its own; what a map lacks is empty. */
+/* Each field of the maps is a list of its own; what a map does not have is empty. */
 static void a_list_of_maps_is_several_lists(void **state)
 {
     (void)state;

@@ -214,7 +214,7 @@ static void a_text_without_blanks_is_cut_where_words_end(void **state)
     for (size_t k = 0; k < 4; k++) {
         struct tokenizer *t = made(&kinds[k]);
         size_t pieces = cut_and_compare(t, kinds[k].name, text, bytes, 300);
-        if (k != 2) /* "gpt2 prefix" puts a blank in front of each piece */
+        if (k != 2) /* "gpt2 prefix" puts a blank before each piece */
             assert_true(pieces > bytes / 700);
         tokenizer_close(t);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: data sets of Megatron-LM are refused or read at the wrong place, a
  * damaged index sends reads beyond its file, a site trains with another vocabulary than the others,
- * and labels stand beside other texts than their own. Oracle: files that megatron-core wrote
+ * and labels stand next to other texts than their own. Oracle: files that megatron-core wrote
  * (tests/golden/indexed). */
 #include "tests/inner/scratch.h"
 #include "inner/data/labels.h"

@@ -85,7 +85,7 @@ static void a_phase_goes_on_from_the_counts(void **state)
     assert_true(n[0] == 150 && n[1] == 100 && n[2] == 200);
 }
 
-/* Heard of at any step in front of the border, or at its step, or known from the start: the same
+/* Heard of at any step before the border, or at its step, or known from the start: the same
  * places draw the same examples. */
 static void a_change_in_mid_run(void **state)
 {
@@ -119,7 +119,7 @@ static void a_change_in_mid_run(void **state)
             struct mixture_draw a = mixture_draw(&start, p), b = mixture_draw(&m, p);
             assert_true(a.source == b.source && a.example == b.example);
         }
-        for (uint64_t p = 400; p < 1000; p += 50) { /* a checkpoint behind it */
+        for (uint64_t p = 400; p < 1000; p += 50) { /* a checkpoint after it */
             now = *mixture_phase(&m, p);
             assert_int_equal(mixture_resume(&again, &after, p, &now, &changed), ERR_OK);
             assert_false(changed);

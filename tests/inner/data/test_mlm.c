@@ -28,7 +28,7 @@ static struct settings settings;
 /* The text, by id: its document, its sentence within the set, whether it continues a word. */
 static int32_t document_of[VOCAB], sentence_of[VOCAB], sentence_begin[VOCAB];
 static bool continues[VOCAB];
-static int32_t text_end; /* behind the last id */
+static int32_t text_end; /* after the last id */
 static int32_t last_of[DOCUMENTS];
 
 /* ---- the text ---- */

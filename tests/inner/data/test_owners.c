@@ -156,7 +156,7 @@ static void documents_of_an_owner_stay_together(void **state)
         held += part_of_owner[i] == 0;
     assert_int_equal(held, 4);
 
-    o.source.owner = NULL; /* no list stays behind */
+    o.source.owner = NULL; /* no list stays */
     assert_int_equal(text_prepare(&path, 1, &o, &arena, &report), ERR_OK);
     assert_false(file_exists(scratch("lines/train-0-0000.owners")));
 }

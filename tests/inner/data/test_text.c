@@ -458,7 +458,7 @@ static void several_members_are_one_text(void **state)
     buffer_free(&text);
 }
 
-/* A frame that fills the last piece to its end has no further piece behind it. */
+/* A frame that fills the last piece to its end has no further piece after it. */
 static void a_frame_may_end_where_a_piece_ends(void **state)
 {
     (void)state;
@@ -757,7 +757,7 @@ static void a_document_may_be_one_sequence(void **state)
     assert_true(report.eval.tokens == WORDS && report.train[0].tokens == 2 * WORDS);
 }
 
-/* An index that stays behind would cut the next .bin at its places. */
+/* An index that stays would cut the next .bin at its places. */
 static void no_index_stays_behind(void **state)
 {
     (void)state;

@@ -207,7 +207,7 @@ static void the_lowest_rank_first(void **state)
     assert_decodes("a\xc3<|endoftext|>", false, (const int32_t[]){0, 7, 10}, 3);
     assert_int_equal(tokenizer_special(t, TOKENIZER_EOS), 10);
     take(GPT("{\"type\":\"ByteLevel\",\"add_prefix_space\":true}", ""));
-    assert_ids("ab ab", "9 9"); /* a pair that a merge makes is a candidate, in front of it too */
+    assert_ids("ab ab", "9 9"); /* a pair that a merge makes is a candidate, before it too */
     take(GPT(BYTES, "\"ignore_merges\":true,"));
     assert_ids("abc abab", "6 8"); /* a whole word that no merges lead to */
 }
@@ -620,7 +620,7 @@ static void a_model_without_a_type_is_known_by_its_fields(void **state)
     ",\"model\":{\"type\":\"BPE\",\"vocab\":{" vocab "},\"merges\":[]}}"
 #define TOKEN(id, text) "{\"id\":" #id ",\"content\":\"" text "\",\"special\":true}"
 
-/* The ids are those that tokenizers 0.23.3 gives: new tokens are numbered behind the vocabulary. */
+/* The ids are those that tokenizers 0.23.3 gives: new tokens are numbered after the vocabulary. */
 static void added_tokens_are_numbered_as_tokenizers_does(void **state)
 {
     (void)state;
@@ -661,7 +661,7 @@ static void equal_merges_are_refused(void **state)
             ERR_INPUT, "merges 0 and 2 are the same pair, \"a\" and \"b\"");
 }
 
-/* In front of the reader's memory: a token of megabytes took sixty times its size. */
+/* Before the reader's memory: a token of megabytes took sixty times its size. */
 static void long_tokens_are_refused(void **state)
 {
     (void)state;
@@ -800,7 +800,7 @@ static void text_may_be_shown_anywhere(void **state)
     assert_string_equal(out, "a\xef\xbf\xbd[2J\xef\xbf\xbd"
                              "b\t\n\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xc3\xa9\xf0\x9f\x98\x80"
                              "\xef\xbf\xbd\xef\xbf\xbd");
-    unicode_clean(out, 4, (const uint8_t *)"ab\xc3\xa9", 4); /* cut in front of a code point */
+    unicode_clean(out, 4, (const uint8_t *)"ab\xc3\xa9", 4); /* cut before a code point */
     assert_string_equal(out, "ab");
 }
 

@@ -142,7 +142,7 @@ static void exported_tensors_are_those_of_transformers(void **state)
     }
 }
 
-/* config.json of transformers and our own, both beside these settings; and what comes back is what
+/* config.json of transformers and our own, both next to these settings; and what comes back is what
  * was written, in one file and in several. */
 static void a_model_comes_back(void **state)
 {

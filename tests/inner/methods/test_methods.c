@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What breaks if this is wrong: a checkpoint of a run with a method cannot be read, or lacks the
- * method's averages; a run continues with another train.steps although its finished steps would
- * have been different; a record names a loss that the step does not have. */
+/* What breaks if this is wrong: a checkpoint of a run with a method cannot be read, or does not
+ * have the method's averages; a run continues with another train.steps although its finished steps
+ * would have been different; a record names a loss that the step does not have. */
 #include "tests/inner/setup.h"
 #include "inner/methods/methods.h"
 

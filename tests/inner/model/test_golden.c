@@ -478,7 +478,7 @@ static void draws_follow_the_distribution(void **state)
     drop(&g);
 }
 
-/* The filling behind the text must not show: temperature 0 gives the largest of the golden logits.
+/* The filling after the text must not show: temperature 0 gives the largest of the golden logits.
  */
 static void greedy_takes_the_largest_logit(void **state)
 {

@@ -235,7 +235,7 @@ static void modernbert_block(void **state)
     check_gradients((const char *[]){MODERN, NULL}, "bf16", 8e-2);
 }
 
-/* Each of the encoders' settings beside others than in the three families. */
+/* Each of the encoders' settings next to others than in the three families. */
 static void parts_of_encoders(void **state)
 {
     (void)state;
@@ -312,7 +312,7 @@ static void dropout_is_the_same_in_any_micro_batch(void **state)
 }
 
 /* Evaluation has no dropout, before and after a step with it; other steps and sites have other
- * masks; over many steps the mean of a value behind dropout is the value: 400 losses of a model
+ * masks; over many steps the mean of a value after dropout is the value: 400 losses of a model
  * that is nearly linear there are within four standard errors of the loss without. */
 static void dropout_is_unbiased_and_not_in_evaluation(void **state)
 {
@@ -519,7 +519,7 @@ static void a_stage_is_a_function_of_the_step(void **state)
     (void)state;
     static const struct {
         uint64_t step;
-        int layers, first, after; /* after: of the model behind so many steps */
+        int layers, first, after; /* after: of the model after so many steps */
         bool grows;
     } want[] = {{0, 2, 0, 2, false},   {3, 2, 0, 2, false},   {4, 4, 2, 2, true},
                 {5, 4, 2, 4, false},   {39, 4, 2, 4, false},  {40, 6, 4, 4, true},
@@ -677,7 +677,7 @@ static void one_stage_is_the_plain_model(void **state)
     drop(&u[1]);
 }
 
-/* An evaluation has the layers that its parameters have behind them. */
+/* An evaluation has the layers that its parameters have after them. */
 static void an_evaluation_has_the_layers_so_far(void **state)
 {
     (void)state;

@@ -468,7 +468,7 @@ static void other_tensors_step_as_one_bit_adam(void **state)
     end(&b);
 }
 
-/* 0/1 Adam changes the groups of a step behind local ones. With the GPU's kernels emulated a host
+/* 0/1 Adam changes the groups of a step after local ones. With the GPU's kernels emulated a host
  * that writes them while they are copied ends here, as in the test above. */
 static void zeroone_waits_for_the_groups_that_it_changes(void **state)
 {

@@ -202,7 +202,7 @@ static void the_schedule_is_that_of_counters(void **state)
     }
 }
 
-/* A caller that reads the parameters gets a sum, and the schedule goes on as before. */
+/* A caller that reads the parameters gets a sum, and the schedule continues as before. */
 static void a_sum_comes_when_it_is_needed(void **state)
 {
     static struct rank r;

@@ -523,7 +523,8 @@ static void other_records_are_another_release(void **state)
     text[SHARD_HEADER_BYTES + 200] ^= 1;
     scratch_write("text.bin", text, size);
     assert_int_equal(e, ERR_OK);
-    assert_int_equal(count, cut.updates + 2); /* the step from which it went on is charged again */
+    assert_int_equal(count,
+                     cut.updates + 2); /* the step from which it continued is charged again */
 }
 
 /* ---- correlated noise ---- */
@@ -537,7 +538,7 @@ static size_t charges_of(const char *dir, char **text)
 }
 
 /* The noise of a step is made of that of the steps before: after a crash it is the same, and so is
- * that of the steps behind it. */
+ * that of the steps after it. */
 static void correlated_noise_survives_a_crash(void **state)
 {
     struct run r;
@@ -565,8 +566,8 @@ static void correlated_noise_survives_a_crash(void **state)
     assert_true(digest_equal(&cut.gradients[4], &rest.gradients[4])); /* repeated */
 }
 
-/* Parameters that a round of several sites has changed: the steps behind it are others than those
- * that a lost process has charged. They are charged anew, with numbers and noise of their own. */
+/* Parameters that a round of several sites has changed: the steps after it are others than those
+ * that a lost process has charged. They are charged again, with numbers and noise of their own. */
 static enum err move_at_4(void *self, struct train *t, const struct train_report *r)
 {
     if (t->step == 4) {
@@ -627,7 +628,7 @@ static void a_step_from_other_parameters_is_another_charge(void **state)
         assert_int_equal(digest_equal(&cut.gradients[i], &rest.gradients[i]), i == 3);
 }
 
-/* Equal tags behind different histories: the noise in front of them differs, so must theirs. */
+/* Equal tags after different histories: the noise before them differs, so must theirs. */
 static void a_key_belongs_to_its_history(void **state)
 {
     struct private_charge c = {.records = 100,
@@ -658,7 +659,7 @@ static void a_key_belongs_to_its_history(void **state)
     assert_memory_equal(key[0][0], key[1][0], CHACHA_KEY_BYTES);
     for (int i = 1; i < 4; i++)
         assert_true(memcmp(key[0][i], key[1][i], CHACHA_KEY_BYTES) != 0);
-    /* Steps that a manifest alone names have no tags: a new chain begins behind them. Other
+    /* Steps that a manifest alone names have no tags: a new chain begins after them. Other
      * settings begin one, too. */
     assert_int_equal(private_count(&site[0], 9, &c), ERR_OK);
     c.tag.bytes[0] = 40;
@@ -701,7 +702,8 @@ static uint64_t cap_known(void *self)
     return x->known;
 }
 
-/* Half of the noise: what the list lacks is charged as this says, not as the next step is. */
+/* Half of the noise: what the list does not have is charged as this says, not as the next step is.
+ */
 static enum err cap_dearest(void *self, struct private_charge *c, uint64_t missing)
 {
     const struct cap *x = self;

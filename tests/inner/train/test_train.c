@@ -27,7 +27,7 @@ static int reset(void **state)
     return 0;
 }
 
-/* A shard that a bigram cannot explain: each id follows from the two in front of it. */
+/* A shard that a bigram cannot explain: each id follows from the two before it. */
 static int make_text(void **state)
 {
     enum { TOKENS = 6000 };
@@ -368,7 +368,7 @@ static void a_layer_counts_its_own_updates(void **state)
     struct table t;
     const struct settings *s = setup_settings(&arena, (const char *[]){DROP, NULL});
     int step = 0, updates = 0;
-    do /* the first step in which it runs behind one in which it did not */
+    do /* the first step in which it runs after one in which it did not */
         updates += depth_learns(s, (uint64_t)step++, LAYER);
     while (updates == step || !depth_learns(s, (uint64_t)step, LAYER));
     for (int i = 0; i < 2; i++)
@@ -448,7 +448,7 @@ static void stages_freeze_and_grow(const char *optimizer)
             assert_int_equal(memcmp(f[i].v + at, f[i - 1].v + at, bytes) != 0,
                              learns && keeps_second(optimizer, &t.tensors[k]));
         }
-    /* Behind its first step, at rate lr / 2, layer 1 is layer 0 but for that step. */
+    /* After its first step, at rate lr / 2, layer 1 is layer 0 but for that step. */
     const struct tensor *from = table_find(&t, "layers.0.mlp.up.weight"),
                         *to = table_find(&t, "layers.1.mlp.up.weight");
     double moved = 0, apart = 0;
@@ -471,7 +471,7 @@ static void a_stage_freezes_and_grows(void **state)
     stages_freeze_and_grow("muon");
 }
 
-/* In the middle of a stage, at its border, and one step behind it. */
+/* In the middle of a stage, at its border, and one step after it. */
 static void a_stacked_run_resumes_bit_for_bit(void **state)
 {
     (void)state;
@@ -853,7 +853,7 @@ static void too_much_memory_is_refused_before_it_is_taken(void **state)
     assert_null(strstr(err_message(), "zero_stage")); /* with compressed sums it is refused */
 }
 
-/* What compression keeps is opened with the optimizer; the memory of the reducer is beside it, and
+/* What compression keeps is opened with the optimizer; the memory of the reducer comes on top, and
  * sums in f32 have none. */
 static void compression_takes_its_memory_once(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef NCCL_H_
 #define NCCL_H_
-/* What coll_nccl.c uses of NCCL, for machines without it; fake_nccl.c is behind it. With -DCUDA=ON
+/* What coll_nccl.c uses of NCCL, for machines without it; fake_nccl.c implements it. With -DCUDA=ON
  * the same files are compiled with the real header instead.
  */
 #include <cuda_runtime_api.h>

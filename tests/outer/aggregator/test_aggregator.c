@@ -666,7 +666,7 @@ static void a_loud_contribution_is_clipped(void **state)
             mean[k] += (double)z[k] / (1.0 + 2.0 + 3.0);
         free(payload);
     }
-    for (size_t k = 0; k < count; k++) /* a norm of 8 beside 0.44 and 0.22: at most 2 * 0.44 */
+    for (size_t k = 0; k < count; k++) /* a norm of 8 next to 0.44 and 0.22: at most 2 * 0.44 */
         mean[k] += 24.0 / 16 / 6;
     assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
     assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
@@ -910,14 +910,14 @@ static void an_operator_aborts_a_round(void **state)
     assert_int_equal(p.manifest.sites[1].reason, ROUND_NONE);
     assert_int_equal(contribute(&site[1], 0), ROUND_RECEIPT);
     struct wire_operate m = {.act = WIRE_ABORT, .round = 1};
-    t.s.operate(t.s.self, boss, &m, &answer); /* and no work() behind it */
+    t.s.operate(t.s.self, boss, &m, &answer); /* and no work() after it */
     assert_int_equal(answer.outcome, ROUND_CURRENT);
     assert_int_equal(t.replica.state[0].round, 1);
     crash();
     work();
     assert_int_equal(t.replica.state[0].round, 2);
     assert_int_equal(t.a->core.f[0].aborts,
-                     2); /* in a row: a restart does not begin to count anew */
+                     2); /* in a row: a restart does not begin to count again */
     hello_all();
     p = poll_round(&site[1], 0, 1);
     assert_true(digest_equal(&p.manifest.ordered_by, &by));
@@ -1236,7 +1236,7 @@ static void a_roster_has_bounds(void **state)
 }
 
 /* Two weights whose sum is infinite, where nothing bounds weights: the round is committed with
- * nobody in it, as often as it happens, also across restarts, and the run goes on. */
+ * nobody in it, as often as it happens, also across restarts, and the run continues. */
 static void a_round_that_cannot_be_applied_is_aborted(void **state)
 {
     (void)state;
@@ -1473,8 +1473,7 @@ static void only_the_named_site_is_served(void **state)
 }
 
 /* A certificate holder that is refused again and again, with changing reasons, writes a few lines
- * in half a minute, and its calls are counted; what another one is refused for is logged all the
- * same. */
+ * in half a minute, and its calls are counted; what another one is refused for is logged anyway. */
 static void refusals_are_logged_for_each_caller_and_few(void **state)
 {
     (void)state;
@@ -1509,7 +1508,7 @@ static void take_back_certificate(const struct digest *sha256)
 }
 
 /* A stolen key is withdrawn while its stream is open: between two chunks, before the end, and while
- * the payload is verified. Nothing of it counts. The same name goes on with another key. */
+ * the payload is verified. Nothing of it counts. The same name continues with another key. */
 static void a_revoked_stream_counts_nowhere(void **state)
 {
     (void)state;
@@ -1637,7 +1636,7 @@ static void a_durable_payload_without_record_is_taken_up(void **state)
 }
 
 /* Gone or damaged between receipt and commit, or at a restart: asked for again, and the aggregator
- * goes on. */
+ * continues. */
 static void a_lost_payload_is_asked_for_again(void **state)
 {
     (void)state;
@@ -1751,7 +1750,7 @@ static void lose(const char *path)
     assert_int_equal(t.env->ops->remove(t.env, path), ERR_OK);
 }
 
-/* Absence is never a beginning: rounds and terms go on, whatever file is gone. */
+/* Absence is never a beginning: rounds and terms continue, whatever file is gone. */
 static void what_is_lost_begins_nothing_anew(void **state)
 {
     (void)state;
@@ -1842,7 +1841,7 @@ static struct wire_answer fetch(const struct fake *f, enum wire_what what, uint6
     return answer;
 }
 
-/* Readers that hold a snapshot each while rounds go on: a third one waits until one of them lets
+/* Readers that hold a snapshot each while rounds continue: a third one waits until one of them lets
  * go. */
 static void snapshots_that_are_held_are_limited(void **state)
 {
@@ -2045,7 +2044,7 @@ static void a_quorum_goes_on_at_the_deadline(void **state)
 }
 
 /* The quorum's commit comes while a contribution is being verified, or written: its files stay
- * until it is out of there, it counts nowhere, and the round's directory goes all the same. */
+ * until it is out of there, it counts nowhere, and the round's directory goes anyway. */
 static int part_inode(const char *name, ino_t *inode)
 {
     char path[400];
@@ -2056,7 +2055,7 @@ static int part_inode(const char *name, ino_t *inode)
     return found;
 }
 
-/* Half of a contribution has arrived. -> where the site would go on after a restart */
+/* Half of a contribution has arrived. -> where the site would continue after a restart */
 static uint64_t half_arrived(bool killed)
 {
     size_t n;
@@ -2088,7 +2087,7 @@ static uint64_t half_arrived(bool killed)
 }
 
 /* What arrived in part before a kill may be in memory alone, marked clean by an fsync that failed:
- * it is asked for again. After an orderly end the site goes on where it was. */
+ * it is asked for again. After an orderly end the site continues where it was. */
 static void parts_are_believed_after_an_orderly_end_only(void **state)
 {
     (void)state;
@@ -2096,7 +2095,7 @@ static void parts_are_believed_after_an_orderly_end_only(void **state)
     assert_int_equal(half_arrived(true), 0);
 }
 
-/* For the same reason every start goes on in a new file of the journal, with the same records. */
+/* For the same reason every start continues in a new file of the journal, with the same records. */
 static void the_journal_is_copied_at_each_start(void **state)
 {
     (void)state;

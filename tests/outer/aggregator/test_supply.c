@@ -234,7 +234,7 @@ static void bytes_of_their_digest(void **state)
     assert_int_equal(send(&m, other, 0, sizeof other, true), ROUND_RESUME);
     assert_false(lies("supply/a/parts/0.4.manifest"));
     assert_int_equal(send(&m, data, 0, 1000, false), ROUND_RESUME);    /* cut off */
-    assert_int_equal(send(&m, data, 1000, 2000, false), ROUND_RESUME); /* goes on from there */
+    assert_int_equal(send(&m, data, 1000, 2000, false), ROUND_RESUME); /* continues from there */
     assert_int_equal(send(&m, data, 2000, 3000, true), ROUND_RECEIPT);
     assert_true(lies("supply/a/parts/0.4.manifest"));
     void *upload;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one-run audit beside the paper's formula in SciPy (tests/golden/privacy). If this breaks, an
- * audit accuses a sound mechanism or clears a broken one. */
+/* The one-run audit compared with the paper's formula in SciPy (tests/golden/privacy). If this
+ * breaks, an audit accuses a sound mechanism or clears a broken one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

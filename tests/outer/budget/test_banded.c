@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Banded matrix factorisation beside dense matrices in NumPy (tests/golden/privacy), and the gain
- * over independent noise at one epsilon. If this breaks, correlated noise is accounted wrongly. */
+/* Banded matrix factorisation compared with dense matrices in NumPy (tests/golden/privacy), and the
+ * gain over independent noise at one epsilon. If this breaks, correlated noise is accounted
+ * wrongly. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -203,7 +203,7 @@ static void balls_are_participations(void **state)
                                      "(implemented; no amplification is claimed); noise "
                                      "correlated over 4 steps. Neighbours"));
     }
-    /* The steps ahead go on in the round that has begun: 99 and 1 are one participation. */
+    /* The steps ahead continue in the round that has begun: 99 and 1 are one participation. */
     struct budget b = {.count = 0};
     for (int i = 0; i < 99; i++)
         assert_int_equal(budget_add(&b, &c), ERR_OK);
@@ -236,7 +236,8 @@ static void cyclic_steps_are_fewer_and_larger(void **state)
     assert_true(epsilon <= 1 && epsilon > 0.999);
 }
 
-/* What a list lacks is charged at the dearest setting that is known, whichever is in force. */
+/* What a list does not have is charged at the dearest setting that is known, whichever is in force.
+ */
 static void the_dearest_setting_is_taken(void **state)
 {
     struct budget b = {.count = 0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The privacy loss distribution beside dp-accounting, beside the exact Gaussian, and the transform
- * beside its definition. If this breaks, epsilon is not an upper bound, or a loose one. */
+/* The privacy loss distribution compared with dp-accounting, with the exact Gaussian, and the
+ * transform with its definition. If this breaks, epsilon is not an upper bound, or a loose one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

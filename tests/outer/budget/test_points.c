@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 10,000 random points beside arbitrary precision (tests/golden/privacy): delta of the Gaussian
- * mechanism, RDP at integer and fractional orders, one sampled step. If this breaks, a formula
- * loses digits somewhere.
+/* 10,000 random points compared with arbitrary precision (tests/golden/privacy): delta of the
+ * Gaussian mechanism, RDP at integer and fractional orders, one sampled step. If this breaks, a
+ * formula loses digits somewhere.
  *
  *     test_privacy_points [--all]     all steps too, for a minute, instead of every fifth
  */

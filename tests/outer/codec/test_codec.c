@@ -45,7 +45,7 @@ static const struct {
     {"e3m0", 4.125, 16.5, 0.06, {"\x88\0\0\0", "\0\0\0\x80"}}, /* -0 */
     {"fp8_e4m3", 8, 32, 1e-3, {"\x7f\0\0\0", "\0\0\0\x80"}},   /* NaN, -0 */
     {"fp8_e5m2", 8, 32, 4e-3, {"\x7c\0\0\0", "\0\0\0\x80"}},   /* infinity, -0 */
-    /* 6 chunks and a quarter: 6 * 651 + 172 bits. An index beyond the end, a bit behind the last.
+    /* 6 chunks and a quarter: 6 * 651 + 172 bits. An index beyond the end, a bit after the last.
      */
     {"topk",
      (510 * 8 + 1) / 25600.0,
@@ -785,7 +785,7 @@ static void topk_takes_the_largest(void **state)
 }
 
 /* What is too small to be split from a step is rounded, what is too large is not sent, and signs of
- * sites that have them add up beside sites that have none. */
+ * sites that have them add up next to sites that have none. */
 static void signs_are_of_what_a_step_fits(void **state)
 {
     (void)state;
@@ -867,7 +867,7 @@ static void the_grid_chooses_the_chunks(void **state)
     }
 }
 
-/* Codes say what a site expects to send next: this round's delta, and beside it all of z where
+/* Codes say what a site expects to send next: this round's delta, and next to it all of z where
  * nothing of it is sent. */
 static void codes_are_of_the_next_round(void **state)
 {

@@ -72,7 +72,7 @@ static void refused(const struct scene *t, const char *text, uint64_t round, con
 }
 
 /* Every function of the schedule agrees with a list of sends, made step by step from the meaning of
- * an amendment: behind the border fragment 0 is due each `every` steps, fragment i of P at i / P of
+ * an amendment: after the border fragment 0 is due each `every` steps, fragment i of P at i / P of
  * it; and all of them after the last step. */
 static void check_steps(const struct scene *t)
 {
@@ -174,7 +174,7 @@ static void rates_of_rounds(void **state)
     arena_free(&t.a);
 }
 
-/* Of each fragment behind the border; full-precision rounds keep the forms that they have. */
+/* Of each fragment after the border; full-precision rounds keep the forms that they have. */
 static void codecs_of_rounds(void **state)
 {
     (void)state;
@@ -192,13 +192,13 @@ static void codecs_of_rounds(void **state)
         assert_int_equal(schedule_codec(&s, 1, round, 0),
                          full || round == 19 ? CODEC_BF16 : CODEC_INT8);
     }
-    assert_int_equal(schedule_codec(&s, 0, 20, 0), CODEC_F32); /* behind the last one */
+    assert_int_equal(schedule_codec(&s, 0, 20, 0), CODEC_F32); /* after the last one */
     assert_true(schedule_uses(&s, CODEC_F32) && schedule_uses(&s, CODEC_INT4));
     assert_false(schedule_uses(&s, CODEC_INT2) || schedule_uses(&t.x, CODEC_F32));
     arena_free(&t.a);
 }
 
-/* The rounds whose steps are behind the border; none is applied behind its fragment's next send. */
+/* The rounds whose steps are after the border; none is applied after its fragment's next send. */
 static void overlaps_of_rounds(void **state)
 {
     (void)state;

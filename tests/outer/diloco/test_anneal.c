@@ -113,8 +113,8 @@ static void momentum_has_the_bits_of_the_fractions(void **state)
     fclose(f);
 }
 
-/* What is known of a committed round later changes nothing of it: an amendment behind its step, a
- * run that goes on. */
+/* What is known of a committed round later changes nothing of it: an amendment after its step, a
+ * run that continues. */
 static void a_round_has_one_momentum_for_ever(void **state)
 {
     (void)state;
@@ -133,7 +133,7 @@ static void a_round_has_one_momentum_for_ever(void **state)
                 assert_true(m == anneal_momentum(&a, 0.9f, &amended, p, t));
         }
     assert_true(anneal_momentum(&a, 0.9f, &s, 0, 9) == 0.2f);
-    assert_true(anneal_momentum(&a, 0.9f, &longer, 0, 10) == 0.9f); /* the same again behind it */
+    assert_true(anneal_momentum(&a, 0.9f, &longer, 0, 10) == 0.9f); /* the same again after it */
 }
 
 static void rounds_are_counted(void **state)

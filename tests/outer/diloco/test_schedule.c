@@ -97,7 +97,7 @@ static void consistent(const struct schedule *s)
             assert_int_equal(step, next);
             next = schedule_next(s, step);
         }
-        /* Nothing left behind: the trainer may go on exactly from here. */
+        /* Nothing is left over: the trainer may continue exactly from here. */
         assert_true(schedule_reached(s, rounds) <= step);
         assert_true(!any || schedule_reached(s, rounds) == step);
     }
@@ -275,7 +275,7 @@ static void test_full_precision_in_fixed(void **state)
     }
 }
 
-/* A round after one that left too much behind is whole; nothing else changes, and 0 never does. */
+/* A round after one that left too much over is whole; nothing else changes, and 0 never does. */
 static void test_residual_ratio_makes_full_precision(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of revoked identities and certificates. What breaks here is a stolen key that goes on
+/* The list of revoked identities and certificates. What breaks here is a stolen key that continues
  * being accepted, or a list that admits everybody once it is damaged or lost.
  */
 #include <sys/stat.h>

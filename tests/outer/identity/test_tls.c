@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The authority behind `atoll cert`, and what a process finds out about its own files before it
- * connects. What breaks here is an operator in front of "handshake failed", or a key that others
+/* The authority of `atoll cert`, and what a process finds out about its own files before it
+ * connects. What breaks here is an operator who reads only "handshake failed", or a key that others
  * can read.
  */
 #include <sys/stat.h>

@@ -231,7 +231,7 @@ static void *relay_main(void *arg)
     return NULL;
 }
 
-/* A download through a link that ends somewhere in the middle, goes on from where it stood. */
+/* A download through a link that ends somewhere in the middle, continues from where it stood. */
 static void download_resumed(void **state)
 {
     (void)state;
@@ -381,7 +381,7 @@ static void damaged_chunks(void **state)
         by_hand_close(&h);
         assert_int_equal(fake.have, 0);
     }
-    by_hand_open(&h, port, 128); /* what is there already is ignored, then it goes on */
+    by_hand_open(&h, port, 128); /* what is there already is ignored, then it continues */
     uint8_t twice[2 * (WIRE_CHUNK_HEADER_MAX + 64)];
     struct wire_chunk first = {0, 128, crc, 64};
     size_t n = wire_chunk_header(twice, &first);

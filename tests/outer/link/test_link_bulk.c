@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Payloads over several connections, paced, cut anywhere: what breaks here is a byte that is sent
- * twice or not at all, and a heartbeat that waits behind a contribution. Bytes are counted at both
+ * twice or not at all, and a heartbeat that waits for a contribution. Bytes are counted at both
  * ends.
  */
 #include <poll.h>
@@ -249,7 +249,7 @@ static void *cut_soon(void *relay)
     return NULL;
 }
 
-/* A download is cut for good; with the same answer it goes on with what is missing, holes between
+/* A download is cut for good; with the same answer it continues with what is missing, holes between
  * streams included. */
 static void download_cut_and_resumed(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Certificate holders that misbehave: calls that do not exist, calls that say nothing,
- * contributions that bring nothing. What breaks here is an honest site that is not served beside
+ * contributions that bring nothing. What breaks here is an honest site that is not served next to
  * them.
  */
 #include <sys/resource.h>
@@ -627,7 +627,7 @@ static void a_download_that_stands_still_is_cut(void **state)
     assert_int_equal(wire_encode(WIRE_FETCH, &m, &a, &data, &n), ERR_OK);
     assert_true(link_call_send(c, link_buffer(data, n)));
     assert_true(link_call_half_close(c));
-    grpc_byte_buffer *bb = link_call_recv(c); /* the answer, and nothing behind it */
+    grpc_byte_buffer *bb = link_call_recv(c); /* the answer, and nothing after it */
     assert_non_null(bb);
     grpc_byte_buffer_destroy(bb);
     UNTIL(fake.fetched == 1);

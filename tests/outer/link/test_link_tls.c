@@ -140,7 +140,7 @@ static void unlisted_and_delisted(void **state)
     fake.listed = "atoll://test/site/b";
     assert_int_equal(hello(l), ERR_OK);
     fake.listed =
-        "atoll://test/site/a"; /* the connection stays up, the next call is refused all the same */
+        "atoll://test/site/a"; /* the connection stays up, the next call is refused anyway */
     assert_int_equal(hello(l), ERR_PROTO);
     fake.listed = NULL;
     l->ops->close(l);
@@ -175,7 +175,7 @@ static void replaced_without_restart(void **state)
                           "URI:atoll://test/aggregator/aggregator,DNS:localhost,IP:127.0.0.1",
                           "serverAuth", -60, 3600});
     assert_int_equal(serial_shown(), 77);
-    scratch_write("aggregator.pem", "damaged", 7); /* goes on with what it has */
+    scratch_write("aggregator.pem", "damaged", 7); /* continues with what it has */
     assert_int_equal(serial_shown(), 77);
     assert_int_equal(hello(l), ERR_OK);
     fake_issue(TLS_AGGREGATOR, "aggregator");
@@ -233,7 +233,7 @@ static void append(const char *to, const char *from)
     arena_free(&a);
 }
 
-/* A bundle whose second root both ends hang on, through an intermediate authority behind the leaf.
+/* A bundle whose second root both ends hang on, through an intermediate authority after the leaf.
  */
 static void bundles_and_intermediates(void **state)
 {

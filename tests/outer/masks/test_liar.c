@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An aggregator that lies, together with c of the sites: it announces different sets to different
  * sites, repeats, shrinks S, seals twice, replays signatures and makes those of its sites, asks for
- * b of a site and for its pair seeds, aborts and goes on, in several attempts and two rounds at a
+ * b of a site and for its pair seeds, aborts and continues, in several attempts and two rounds at a
  * time, while honest sites restart. All that it gets is kept: every y, b and s_ij. At the end
  * linear algebra says which combinations of the honest sites' integers follow: at most one for each
  * round, the sum over two honest sites or more.

@@ -147,7 +147,7 @@ static enum err sign_point(struct keys_statement *s, const char *run)
                                                  s->signature);
 }
 
-/* A site that works with the aggregator signs a point of low order: refused all the same. The bytes
+/* A site that works with the aggregator signs a point of low order: refused anyway. The bytes
  * are put together here, as the page has them. */
 static void test_low_order(void **state)
 {

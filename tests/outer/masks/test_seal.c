@@ -607,7 +607,7 @@ static void test_reveal_bytes(void **state)
     assert_int_equal(seal_signature_read(&t, short_bytes, sizeof short_bytes - 1), SEAL_malformed);
 }
 
-/* The aggregator refuses too, and goes on from its journal with the same seal. */
+/* The aggregator refuses too, and continues from its journal with the same seal. */
 static void test_aggregator(void **state)
 {
     (void)state;

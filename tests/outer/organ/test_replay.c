@@ -469,7 +469,7 @@ static void test_flipped(void **state)
     free(t);
 }
 
-/* The archive's manifest of round 4 of fragment 0, or the same made anew, with a digest that fits.
+/* The archive's manifest of round 4 of fragment 0, or the same made again, with a digest that fits.
  */
 static void manifest_file(struct toy *t, struct manifest *m, bool put)
 {
@@ -592,7 +592,7 @@ static enum err little(const char *path, uint64_t *bytes)
     return ERR_OK;
 }
 
-/* A disk that is full, or nearly: the run goes on, the archive says which rounds it has not, and
+/* A disk that is full, or nearly: the run continues, the archive says which rounds it has not, and
  * begins again with a state. */
 static void test_full(void **state)
 {

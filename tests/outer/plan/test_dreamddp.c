@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layer-wise schedule beside an exhaustive search. If this breaks, exchanges wait that could
- * hide. */
+/* The layer-wise schedule compared with an exhaustive search. If this breaks, exchanges wait that
+ * could hide. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

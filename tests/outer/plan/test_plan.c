@@ -83,8 +83,8 @@ static int off(const struct row *rows, size_t count, int every, double bits, boo
     for (size_t i = 0; i < count; i++)
         for (int k = 0; k < 5; k++) {
             unsigned p = fragments ? rows[i].fragments : 1;
-            double hidden =
-                (overlap + 2.0 / 3) * rows[i].step_s; /* and the backward pass goes on meanwhile */
+            double hidden = (overlap + 2.0 / 3) *
+                            rows[i].step_s; /* and the backward pass continues meanwhile */
             int got = first_index(every * rows[i].step_s, p, bits * rows[i].parameters_g, hidden,
                                   shares[k]);
             int want = grid_index(rows[i].gbit[k]);
@@ -150,7 +150,7 @@ static void tables_return_their_points(void **state)
     value_is(plan_loss_sites(10e9, 2), -0.19, false);
     value_is(plan_loss_sites(10e9, 8), 1.1, true);
     value_is(plan_loss_sites(1e6, 2), 0.7, true);
-    value_is(plan_loss_sites(335e6, 16), 3.1, true); /* the slope from 4 to 8 goes on */
+    value_is(plan_loss_sites(335e6, 16), 3.1, true); /* the slope from 4 to 8 continues */
     value_is(plan_loss_sites(sqrt(90e6 * 180e6), 2), 0.4, false); /* half way in the logarithm */
     value_is(plan_loss_every(30, &high), 0, false);
     assert_true(fabs(high) < 1e-9);
@@ -163,7 +163,7 @@ static void tables_return_their_points(void **state)
 }
 
 /* Measured in docs/results.md 5.1 and 5.2: the loss over the synchronous run, in percent, lies
- * within the promised range; one seed, so 0.5 % beside it is noise. */
+ * within the promised range; one seed, so 0.5 % next to it is noise. */
 static void what_was_measured_lies_in_the_range(void **state)
 {
     (void)state;
@@ -307,7 +307,7 @@ static void measured_times_stand(void **state)
     assert_true(fabs(line_transfer_s(&l, 128 << 10, true) - 2) < 1e-9);
 }
 
-/* The plan is given up after three rounds in a row, once; a round that fits begins anew. */
+/* The plan is given up after three rounds in a row, once; a round that fits begins again. */
 static void a_plan_that_is_left_is_told_once(void **state)
 {
     (void)state;

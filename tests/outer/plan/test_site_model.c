@@ -215,7 +215,7 @@ static struct site_machine machine_of(void)
     return m;
 }
 
-/* One sum behind the backward is exposed as a whole; in buckets only what outlasts it. */
+/* One sum after the backward is exposed as a whole; in buckets only what outlasts it. */
 static void test_exposed(void **state)
 {
     struct site_machine m = machine_of();
@@ -234,7 +234,7 @@ static void test_exposed(void **state)
     site_model_step(&lazy, &run.s, &run.table, &m, 4);
     close_to(lazy.sum_bytes, bytes, 1e-12);
     assert_true(lazy.exposed_s < one.exposed_s && lazy.sums_s > one.sums_s);
-    m.overlap = 0; /* nothing goes on under the backward */
+    m.overlap = 0; /* nothing continues under the backward */
     site_model_step(&slow, &run.s, &run.table, &m, 4);
     close_to(slow.exposed_s, slow.sums_s, 1e-9);
     /* The overlap that a measured exposed time means. */

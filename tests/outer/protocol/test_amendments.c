@@ -104,7 +104,7 @@ static void what_no_aggregator_writes_is_refused(void **state)
     for (int what = 0; what < 3; what++) {
         m = manifest_of(3);
         if (what == 0)
-            m.amendments.list[2].round = 1; /* before the one in front of it */
+            m.amendments.list[2].round = 1; /* before the one before it */
         else if (what == 1)
             m.amendments.list[1].by = (struct digest){{0}};
         else

@@ -123,7 +123,7 @@ static void the_history_is_no_longer_than_what_is_kept(void **state)
     for (uint64_t t = 0; t < 5; t++) {
         float norm = (float)(t + 1);
         struct manifest m = round_of(t, &norm, 1);
-        m.sites[0].included = t != 3; /* aborted: takes a place all the same */
+        m.sites[0].included = t != 3; /* aborted: takes a place anyway */
         bounds_add(&h, &m);
         if (t >= 3)
             bounds_add(&again, &m);

@@ -120,7 +120,7 @@ static void what_no_act_says_is_refused(void **state)
     m.change.act = 3;
     assert_false(passes(&m));
     m = manifest_under(&two);
-    m.initial = 2; /* an entry behind all indices */
+    m.initial = 2; /* an entry after all indices */
     assert_false(passes(&m));
     c = change_of(MANIFEST_ADD, 3);
     roster_change(&two, &c);

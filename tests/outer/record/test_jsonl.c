@@ -88,7 +88,7 @@ static void held_lines_come_together(void **state)
     free(longer);
 }
 
-/* A reader beside the writer sees whole lines only, and the rest later. */
+/* A reader next to the writer sees whole lines only, and the rest later. */
 static void reader_follows(void **state)
 {
     struct place *p = *state;

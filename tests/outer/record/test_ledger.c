@@ -341,7 +341,7 @@ static void rows_are_numbered(void **state)
     contribute("", 2, 1000, 1000, true);         /* 5 */
     contribute("", 3, 1000, 600, true);          /* 6 */
     ledger_book_close(&book);
-    begin("numbered"); /* 8: anew from 1 */
+    begin("numbered"); /* 8: again from 1 */
     contribute("", 4, 1000, 1000, true);
     ledger_book_close(&book);
     m = read_of("numbered");

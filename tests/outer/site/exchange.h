@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef EXCHANGE_H
 #define EXCHANGE_H
-/* One blocking round of a site: local becomes the theta to go on with. */
+/* One blocking round of a site: local becomes the theta to continue with. */
 #include <string.h>
 #include "outer/site/site.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Eager updates (2502.12996) with three sites: where each goes on from is what the paper's
+/* Eager updates (2502.12996) with three sites: where each continues from is what the paper's
  * equations say, in f64, while the committed state is the one-round delay's; and it is the same
  * after a restart. What breaks here: a start from the wrong state, own and others' deltas mixed up,
  * a delta against something else than the start, a start made twice.
@@ -34,7 +34,7 @@ static struct bench *bench_open(enum codec_kind codec)
     slow_run_open(&b->run, SITES, 2, &s);
     b->n = b->run.fragments.f[0].elements;
     for (unsigned i = 0; i < SITES; i++) {
-        struct dev *d, *front; /* the site's own, and the trainer's beside it */
+        struct dev *d, *front; /* the site's own, and the trainer's next to it */
         must(i == 0 ? cuda_test_open(&d, "f32") : slow_device(&d)); /* the first: under test */
         must(i == 0 ? cuda_test_open(&front, "f32") : slow_device(&front));
         slow_site_open(&b->run, &b->node[i].at, i, i, d, 0);

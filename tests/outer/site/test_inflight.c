@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rounds beside training, with real threads: four fragments, several in flight over a link that
+/* Rounds during training, with real threads: four fragments, several in flight over a link that
  * takes its time. What breaks here: bits that depend on who was faster, a scratch that two slots
  * use at once, an error or a stop request that is not heard, a contribution made twice. Run it
  * under ThreadSanitizer too.

@@ -641,7 +641,7 @@ static void test_not_finite_is_neither_stored_nor_sent(void **state)
     bench_close(b);
 }
 
-/* The round after one that left too much behind is whole and of fresh work alone; what had waited
+/* The round after one that left too much over is whole and of fresh work alone; what had waited
  * is booked as discarded. */
 static void test_residual_reset(void **state)
 {
@@ -1126,8 +1126,8 @@ static void byte_flip(const char *path)
 }
 
 /* Which sites a round may have is in the manifest before. Where that cannot be read, another set of
- * sites is not adopted for lack of knowledge: version 1 is the configuration's, and for a later one
- * the aggregator is asked for the manifest. */
+ * sites is not adopted since nothing is known: version 1 is the configuration's, and for a later
+ * one the aggregator is asked for the manifest. */
 static void test_roster_unknown(void **state)
 {
     (void)state;
@@ -1246,7 +1246,7 @@ static void test_what_is_not_signed_is_not_adopted(void **state)
 }
 
 /* The aggregator signs with another key from now on: a site that meets a signature that it does not
- * know says hello, and goes on. */
+ * know says hello, and continues. */
 static void test_another_key_of_the_aggregator(void **state)
 {
     (void)state;
@@ -1283,8 +1283,8 @@ static void seen_one(struct bench *b, uint64_t first, uint64_t last)
     assert_int_equal(seen[0].last, last);
 }
 
-/* Terms that the site has heard of one after the other have the key in common. Behind one that it
- * has not heard of they begin anew: there may have been another key in it. */
+/* Terms that the site has heard of one after the other have the key in common. After one that it
+ * has not heard of they begin again: there may have been another key in it. */
 static void test_terms_of_a_key(void **state)
 {
     (void)state;
@@ -1306,7 +1306,7 @@ static void test_terms_of_a_key(void **state)
 }
 
 /* The site's directory keeps each key that the aggregator has had, with the terms that it had it
- * in: atoll replay checks the manifests of all of them. The oldest key goes behind SITE_KEYS_MAX.
+ * in: atoll replay checks the manifests of all of them. The oldest key goes after SITE_KEYS_MAX.
  */
 static void test_all_keys_of_the_aggregator(void **state)
 {
@@ -1426,7 +1426,7 @@ static void test_another_instance_of_an_term(void **state)
     bench_close(b);
 }
 
-/* What the header beside an accepted contribution says counts at a restart: intact, damaged (asked
+/* What the header next to an accepted contribution says counts at a restart: intact, damaged (asked
  * for again), signed by another site, missing. */
 static void test_a_kept_header_is_checked(void **state)
 {
@@ -1809,8 +1809,8 @@ static void test_charges_outlive_the_directory(void **state)
     bench_close(b);
 }
 
-/* A strict site whose CURRENT is lost goes on with its residual; without its identity it does not
- * go on at all. */
+/* A strict site whose CURRENT is lost continues with its residual; without its identity it does not
+ * continue at all. */
 static void test_what_is_lost_begins_nothing_anew(void **state)
 {
     (void)state;

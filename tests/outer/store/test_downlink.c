@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The aggregator's own encoding, beside the same in float64. If these break, sites that many sites
- * join lose a part of what they trained, or a restarted aggregator commits other bytes. */
+/* The aggregator's own encoding, compared with the same in float64. If these break, sites that many
+ * sites join lose a part of what they trained, or a restarted aggregator commits other bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -154,7 +154,7 @@ static void commit(struct made *r, struct outer_state *m, bool made)
     assert_int_equal(outer_state_commit(m, 0, &r->manifest, r->aggregate, r->bytes), ERR_OK);
 }
 
-/* What one payload alone says: behind the size, 8 bytes. */
+/* What one payload alone says: after the size, 8 bytes. */
 static void passed_on(const struct made *r, struct outer_state *m, float *out)
 {
     const struct codec *c = codec_get((enum codec_kind)r->manifest.codec);

@@ -118,7 +118,7 @@ static void what_was_appended_comes_back(void **state)
     assert_int_equal(j.cut_bytes, 0);
 }
 
-/* A crash may leave any prefix of the last record: cut, and the journal goes on behind the one
+/* A crash may leave any prefix of the last record: cut, and the journal continues after the one
  * before. */
 static void any_torn_tail_is_cut(void **state)
 {

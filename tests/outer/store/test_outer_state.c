@@ -156,7 +156,7 @@ static int teardown(void **state)
     return file_remove_tree(root) != ERR_OK;
 }
 
-/* DiLoCo's outer step in float64 beside five rounds of the real one, aggregator and site. */
+/* DiLoCo's outer step in float64 and five rounds of the real one, aggregator and site. */
 static void follow_float64(const char *aggregator, const char *site)
 {
     static double theta[ELEMENTS_MAX], momentum[ELEMENTS_MAX];
@@ -539,7 +539,7 @@ static bool state_is(struct node *n, uint64_t round, const uint8_t *good, size_t
 }
 
 /* What the scrub finds in a running replica: kept states are made again byte for byte, or stay as
- * they are; the replica goes on as if nothing had been. */
+ * they are; the replica continues as if nothing had been. */
 static void test_running_repairs(void **state)
 {
     static struct made r;
@@ -728,7 +728,7 @@ static void node_fill(struct node *n, const char *name, bool site, unsigned roun
     }
 }
 
-/* A lost CURRENT: the newest state goes on, residual and all; never the first one, never an older
+/* A lost CURRENT: the newest state continues, residual and all; never the first one, never an older
  * one. */
 static void test_current_is_found_again(void **state)
 {
@@ -865,7 +865,7 @@ static void test_snapshot(void **state)
     node_again(&s, "ss", true);
     assert_int_equal(outer_state_load(&s.replica), ERR_OK);
     assert_true(digest_equal(&s.replica.state[0].digest, &a.replica.state[0].digest));
-    round_make(&r, &a.replica, 0, 9); /* and it goes on from there */
+    round_make(&r, &a.replica, 0, 9); /* and it continues from there */
     round_commit(&a.replica, 0, &r, true);
     round_commit(&s.replica, 0, &r, false);
     assert_true(digest_equal(&s.replica.state[0].digest, &a.replica.state[0].digest));
@@ -909,7 +909,7 @@ static void test_damage_after_a_snapshot(void **state)
         node_again(&s, "ds", true);
         assert_int_equal(outer_state_load(&s.replica), ERR_OK);
         assert_int_equal(s.replica.state[0].round, 1);
-        round_make(&r, &a.replica, 0, at); /* the others go on */
+        round_make(&r, &a.replica, 0, at); /* the others continue */
         round_commit(&a.replica, 0, &r, true);
         assert_int_equal(outer_state_snapshot_write(&a.replica, 0, bytes), ERR_OK);
         assert_int_equal(outer_state_snapshot_adopt(&s.replica, &r.manifest, bytes, n, false),
@@ -1001,7 +1001,7 @@ static void test_adam(void **state)
     optimizer = OUTER_OPT_MOMENTUM;
 }
 
-/* A fragment of a moment beside one of parameters: begins at zero, is averaged whatever the outer
+/* A fragment of a moment next to one of parameters: begins at zero, is averaged whatever the outer
  * optimizer, keeps no momentum, and shares the spare with the other. */
 static void test_moments_are_averaged(void **state)
 {

@@ -174,7 +174,7 @@ static void flip(const char *path, long at)
     assert_int_equal(fclose(f), 0);
 }
 
-/* A file of this state, written anew from memory, has the digests of its bytes. */
+/* A file of this state, written again from memory, has the digests of its bytes. */
 static void is_written_intact(struct node *n)
 {
     struct arena a = arena_make(0);

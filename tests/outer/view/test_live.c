@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What breaks if this fails: what a person sees of a run that goes on. It would differ from what a
- * report says afterwards, grow without an end, show the loss of a site with privacy, or count lost
- * time as work.
+/* What breaks if this fails: what a person sees of a run that continues. It would differ from what
+ * a report says afterwards, grow without an end, show the loss of a site with privacy, or count
+ * lost time as work.
  */
 #include "outer/record/feed.h"
 #include "outer/view/live.h"

@@ -2,7 +2,7 @@
 /* What breaks if this fails: what a person sees while it trains. A row fits the window and never
  * loses its state; a resized window keeps no stale copy; log lines are sentences; waiting times
  * count; the time left leaves outages out. The screen is a pseudo-terminal whose other end is read
- * by a small terminal that wraps long lines anew when it is resized, as today's terminals do.
+ * by a small terminal that wraps long lines again when it is resized, as today's terminals do.
  */
 #include <fcntl.h>
 #include <math.h>

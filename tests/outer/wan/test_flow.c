@@ -60,7 +60,7 @@ static void a_rate_that_does_not_divide_is_exact(void **state)
 }
 
 /* 1000 bytes a millisecond, then a quarter of it: what is queued before the change and leaves
- * behind it has the later rate. */
+ * after it has the later rate. */
 static void a_rate_that_changes(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of a transfer has arrived, against a byte map kept beside it; and the pace of one, in
+/* What of a transfer has arrived, against a byte map kept next to it; and the pace of one, in
  * virtual time. What breaks here is a contribution that is sent twice, or never, after a cut.
  */
 #include <stdarg.h>
@@ -62,7 +62,7 @@ enum {
     TOTAL = 5 * BLOCKS_UNIT / UNIT + 3
 }; /* the model counts units of 64 KiB, all chunks are of whole ones */
 
-/* Random chunks, in and out of order; beside it a map of units. */
+/* Random chunks, in and out of order; next to it a map of units. */
 static void against_a_map(void **state)
 {
     (void)state;
