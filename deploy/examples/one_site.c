@@ -98,7 +98,7 @@ static enum err walk_open_model(struct walk *w)
     TRY(dev_open(&w->dev, &device));
     TRY(coll_open(&w->coll, "cpu"));
     TRY(table_make(&w->table, &w->s, &w->perm));
-    const struct model_options o = {&w->s, &w->table, w->batch.tokens_max, .train = true};
+    const struct model_options o = {&w->s, &w->table, w->batch.room.tokens, .train = true};
     TRY(model_open(&w->model, w->dev, &o, &w->perm));
     TRY(optim_open(&w->optim, w->dev, w->coll, &w->s, &w->table, &w->perm));
     /* Every element is drawn from (seed, number of the element), in any order. */
