@@ -105,7 +105,7 @@ static const struct config_key *nearest(const struct loading *l, const char *ful
                 best = &l->tables[t].keys[i];
             }
         }
-    return nearest_enough(full, least) ? best : NULL;
+    return least <= 1 + strlen(full) / 2 ? best : NULL; /* rtt is rtt_ms */
 }
 
 void config_nearest(const struct config_table *tables, size_t table_count, const char *word,

@@ -44,6 +44,18 @@ def steps(checkouts, size, kind, turns):
     return seconds
 
 
+def read(checkout, path):
+    with open(os.path.join(checkout, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def before_names(text):
+    """The same for a version from before the keys had these names."""
+    for now, before in (("d_model", "width"), ("max_seq_len", "context"), ("seq_len", "sequence")):
+        text = text.replace(now, before)
+    return text
+
+
 def one_run(checkout):
     """Milliseconds of site a's rounds and steps in one run of a checkout, with that checkout's own lib.sh."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -56,7 +68,7 @@ def one_run(checkout):
                 shutil.copytree(os.path.join(checkout, text), os.path.join(scratch, text))
         script = os.path.join(folder, "round.sh")
         with open(script, "w") as f:
-            f.write(ROUND)
+            f.write(ROUND if "d_model" in read(checkout, "inner/config/keys.h") else before_names(ROUND))
         run = os.path.join(scratch, "run")
         done = subprocess.run(["sh", script, os.path.join(checkout, "build/bin/atoll"), run], capture_output=True, text=True)
         if done.returncode:

@@ -139,7 +139,7 @@ for mix in "old old old old" "new old new new" "old new old new" "new new new ol
     listening
     as "$1"
     key=outer.sync_every
-    [ "$1" = new ] || key=outer.sync_every
+    [ "$1" = new ] || key=outer.every
     operator set $key 12 --at-round 2 || fail "operator set: $(cat operator.out)"
     site_as a "$3"
     site_as b "$4"
