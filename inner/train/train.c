@@ -261,6 +261,8 @@ void train_close(struct train *t)
         if (t->running.stats)
             t->dev->ops->host_free(t->dev, t->running.stats);
     }
+    if (t->dev && t->saved.piece)
+        dev_free(t->dev, t->saved.piece);
     if (t->optim)
         optim_close(t->optim);
     model_close(t->model);

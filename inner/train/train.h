@@ -154,6 +154,7 @@ struct train_saved {            /* train_state.c */
     struct mixture_phase phase; /* as loaded, or stored last */
     char *pinned;               /* canonical settings that a resumed run must share */
     int64_t step;               /* of the newest checkpoint, -1: none */
+    void *piece; /* device: room for the pieces of checkpoints, kept from the first */
 };
 /* Which file writes which member of these structs:
  * train.c: settings, dev, coll, table, model, optim, step, tokens, memory, given, data, division,

@@ -187,11 +187,20 @@ static enum err store_checkpoint(struct train *t, struct stream *s)
     return e && !lead ? e : train_share_error(t, e);
 }
 
+/* The room stays: CUDA graphs are recorded anew after each free. */
+static enum err pieces_open(struct stream *s, struct train *t)
+{
+    *s = (struct stream){0};
+    if (!t->saved.piece)
+        TRY(dev_alloc(t->dev, &t->saved.piece, stream_bytes(&t->table)));
+    return stream_open(s, t, t->saved.piece);
+}
+
 enum err train_checkpoint(struct train *t)
 {
     struct stream s;
     TRY(t->division.how->gather(t));
-    enum err e = stream_open(&s, t);
+    enum err e = pieces_open(&s, t);
     if (!e)
         e = store_checkpoint(t, &s);
     stream_close(&s);
@@ -458,7 +467,7 @@ static enum err resume_mixture(struct train *t)
 enum err train_resume(struct train *t)
 {
     struct stream s;
-    enum err e = stream_open(&s, t);
+    enum err e = pieces_open(&s, t);
     if (!e)
         e = resume(t, &s);
     stream_close(&s);

@@ -17,11 +17,10 @@ static bool is_lead(const struct stream *s)
     return s->t->coll->rank == 0;
 }
 
-enum err stream_open(struct stream *s, struct train *t)
+enum err stream_open(struct stream *s, struct train *t, float *room)
 {
     size_t bytes = stream_bytes(&t->table);
-    *s = (struct stream){.t = t, .arena = arena_make(0)};
-    TRY(dev_alloc(t->dev, (void **)&s->room, bytes));
+    *s = (struct stream){.t = t, .room = room, .arena = arena_make(0)};
     s->host = t->dev->host_memory ? s->room : NULL;
     if (!s->host)
         TRY_ALLOC(s->host = arena_alloc(&s->arena, bytes));
@@ -30,10 +29,8 @@ enum err stream_open(struct stream *s, struct train *t)
 
 void stream_close(struct stream *s)
 {
-    if (!s->t)
-        return;
-    dev_free(s->t->dev, s->room);
-    arena_free(&s->arena);
+    if (s->t)
+        arena_free(&s->arena);
 }
 
 static void copy_if_needed(struct stream *s, float *to, const float *from, size_t count)

@@ -23,7 +23,8 @@ struct stream {
 };
 /* Bytes of a piece. */
 size_t stream_bytes(const struct table *t);
-enum err stream_open(struct stream *s, struct train *t) MUST;
+/* room: a piece in device memory, the caller's. */
+enum err stream_open(struct stream *s, struct train *t, float *room) MUST;
 void stream_close(struct stream *s); /* a zeroed one is fine */
 
 /* ---- to the checkpoint: the bytes that come next ---- */

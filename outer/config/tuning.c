@@ -136,18 +136,17 @@ void tuning_momentum_text(const struct outer_settings *o, int64_t rounds, char *
                     o->outer_merge == MERGE_MEAN;
     *out = 0;
     if (measured && best.lr > 0 && o->outer_momentum > 0.75)
-        snprintf(
-            out, size_bytes,
-            "%lld rounds of a fragment are few for outer.momentum = %.4g: at 15 and at 50 rounds "
-            "%.4g with outer.lr = %.4g ended with a lower loss (docs/reproductions.md, "
-            "outer-rounds)",
-            (long long)rounds, o->outer_momentum, best.mu, best.lr);
+        snprintf(out, size_bytes,
+                 "%lld rounds of a fragment are few for outer.momentum = %.4g: with %.4g and "
+                 "outer.lr = %.4g "
+                 "runs of 15 and of 50 rounds ended as low or lower (docs/choosing.md 2)",
+                 (long long)rounds, o->outer_momentum, best.mu, best.lr);
     else if (measured && best.lr == 0 && o->outer_momentum < 0.75)
-        snprintf(
-            out, size_bytes,
-            "%lld rounds of a fragment are enough for outer.momentum = %.4g, which ended with a "
-            "lower loss than 0.6 at 150 and at 500 rounds (docs/reproductions.md, outer-rounds)",
-            (long long)rounds, best.mu);
+        snprintf(out, size_bytes,
+                 "%lld rounds of a fragment are enough for outer.momentum = %.4g, which ended 1 to "
+                 "4 %% lower "
+                 "than 0.6 at 150 and at 500 rounds (docs/choosing.md 2)",
+                 (long long)rounds, best.mu);
 }
 
 void tuning_log(const struct tuning *t, const struct outer_settings *o, int64_t rounds)

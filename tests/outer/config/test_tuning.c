@@ -176,7 +176,7 @@ static void momentum_follows_the_rounds(void **state)
         assert_true(tuning_momentum(many[i]).mu == 0.9 && tuning_momentum(many[i]).lr == 0);
         o.outer_momentum = 0.9;
         tuning_momentum_text(&o, few[i], text, sizeof text);
-        assert_non_null(strstr(text, "0.6 with outer.lr = 1"));
+        assert_non_null(strstr(text, "0.6 and outer.lr = 1"));
         tuning_momentum_text(&o, many[i], text, sizeof text);
         assert_string_equal(text, "");
         o.outer_momentum = 0.6;
