@@ -217,7 +217,7 @@ def check_thin_messages():
     with open(folder + "/model.safetensors.index.json", "w", encoding="utf-8") as f:
         json.dump({"weight_map": {first: "other.safetensors"}}, f)
     said = atoll(*settings, "both.run", "--model", folder).stderr
-    if "model.safetensors why=\"taken, as transformers does" not in said or "index.json beside it is not read" not in said:
+    if "model.safetensors why=\"taken, as transformers does" not in said or "index.json next to it is not read" not in said:
         fail(f"two sets of weights: nothing said: {said}")
 
 

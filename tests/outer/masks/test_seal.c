@@ -781,8 +781,8 @@ static void test_leavers(void **state)
     char text[SECURE_LEAVE_MAX];
     const struct round_masks three = {true, false, 1, 3};
     secure_leave(text, &three, 3, true);
-    assert_non_null(strstr(text, "3 sites, sums of at least 3: none may be away while rounds go "
-                                 "on, and none may leave for good"));
+    assert_non_null(strstr(text, "3 sites, sums of at least 3: none may be away while rounds "
+                                 "continue, and none may leave for good"));
     secure_leave(text, &(struct round_masks){true, true, 0, 2}, 3, false);
     assert_non_null(strstr(text, "1 of them may be away"));
     assert_non_null(strstr(text, "a sum of two sites shows each of them the other's"));
