@@ -187,7 +187,7 @@ static enum err store_checkpoint(struct train *t, struct stream *s)
     return e && !lead ? e : train_share_error(t, e);
 }
 
-/* The room stays: CUDA graphs are recorded anew after each free. */
+/* The room stays: CUDA graphs are recorded again after each free. */
 static enum err pieces_open(struct stream *s, struct train *t)
 {
     *s = (struct stream){0};

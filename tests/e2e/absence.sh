@@ -161,7 +161,7 @@ table "1 2 4 8" a doctor --config run.yaml --site a --run.dir x --data.train "da
 the lock of a directory that has begun|rm LOCK|^WARN +lock +cannot check: .*x has begun, and its file LOCK is missing
 END
 table 0 aggregator ledger a x <<'END'
-rows of the aggregator's ledger|sed -i '/"contribution"/d' ledger.jsonl|^cannot check +[0-9]+ transfers of .*a.* beside x, which has no row of them
+rows of the aggregator's ledger|sed -i '/"contribution"/d' ledger.jsonl|^cannot check +[0-9]+ transfers of .*a.* with x, which has no row of them
 END
 table 4 aggregator ledger a x <<'END'
 the aggregator's ledger|rm ledger.jsonl|ledger.jsonl
