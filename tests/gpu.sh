@@ -328,7 +328,7 @@ if part curves; then
         if [ -z "$shard" ]; then
             vocab=256 shard=$build/text/train-0-0000.bin
             for _ in $(seq 120); do cat tests/golden/text/*.txt; done >"$build/text.txt"
-            "$build/bin/atoll" data --out "$build/text" --sequence 1024 --force "$build/text.txt" >"$said/text.txt" 2>&1
+            "$build/bin/atoll" data --out "$build/text" --seq-len 1024 --force "$build/text.txt" >"$said/text.txt" 2>&1
         fi
         for curve in "tiny f32" "llama_tiny f32" "124m bf16" "llama_60m bf16"; do
             beside "60 steps beside PyTorch $curve" 300 '' python3 tests/bench/curve_torch.py "$build/bin/atoll" "$shard" \

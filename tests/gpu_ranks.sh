@@ -46,7 +46,7 @@ else
             "$build/bin/atoll" "$build/tests/gpu_ranks.dir"
         run bench_ranks 120 10 '' deploy/ranks.sh "$gpus" "$build/tests/bench_ranks"
         for _ in $(seq 120); do cat tests/golden/text/*.txt; done >"$build/text.txt"
-        "$build/bin/atoll" data --out "$build/text" --sequence 1024 --force "$build/text.txt" >"$said/text.txt" 2>&1
+        "$build/bin/atoll" data --out "$build/text" --seq-len 1024 --force "$build/text.txt" >"$said/text.txt" 2>&1
         if [ "$(left)" -gt 5 ]; then
             overlap "$build/text/train-0-*.bin" >"$said/overlap.txt" 2>&1
             ended "overlap of sums and backward" $? 3 ''

@@ -46,7 +46,7 @@ static enum err check_length(const struct work *w, int64_t part, uint64_t tokens
     return err_set(
         ERR_INPUT,
         "the text is too short: %s would have %llu tokens, less than one sequence of %llu and its "
-        "target; give more text, fewer sites or a shorter --sequence",
+        "target; give more text, fewer sites or a shorter --seq-len",
         name, (unsigned long long)tokens, (unsigned long long)w->o->sequence);
 }
 

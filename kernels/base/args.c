@@ -95,12 +95,26 @@ static const struct args_option *find(const struct args *a, const char *name, si
     return NULL;
 }
 
-/* The nearest option or setting. */
+static const struct args_option *find_former(const struct args *a, const char *name, size_t length)
+{
+    for (size_t i = 0; i < a->count; i++) {
+        const char *former = a->options[i].former;
+        if (former && !strncmp(former, name, length) && !former[length])
+            return &a->options[i];
+    }
+    return NULL;
+}
+
+/* The option that has this name no more; else the nearest option or setting. */
 static enum err unknown(const struct args *a, struct mistakes *m, const char *word, size_t length)
 {
     char *name, setting[128] = "";
     const char *best = "help";
     unsigned least, edits;
+    const struct args_option *now = find_former(a, word, length);
+    if (now)
+        return mistake(m, arena_printf(m->arena, "--%s is now named --%s %s", now->former,
+                                       now->name, now->value));
     TRY_ALLOC(name = arena_string(m->arena, word, length));
     least = nearest_edits(name, best);
     for (size_t i = 0; i < a->count; i++) {
@@ -207,7 +221,11 @@ static enum err take_option(struct args *a, struct cursor *c, struct mistakes *m
     const char *value = value_of(c, equals);
     if (!value)
         return mistake(m, arena_printf(m->arena, "--%s needs a value: %s", o->name, o->value));
-    return store(o, m, value);
+    if (o->kind != ARGS_SETTING)
+        return store(o, m, value);
+    a->setting[a->setting_count++] = o->target;
+    TRY_ALLOC(a->setting[a->setting_count++] = arena_printf(m->arena, "%s", value));
+    return ERR_OK;
 }
 
 /* --section.key: kept as it is, with the value that follows, for config_load, which reports what is

@@ -23,7 +23,7 @@
 #include <stdint.h>
 #include "kernels/base/arena.h"
 
-enum args_kind { ARGS_FLAG, ARGS_TEXT, ARGS_INT, ARGS_REAL, ARGS_TEXTS };
+enum args_kind { ARGS_FLAG, ARGS_TEXT, ARGS_INT, ARGS_REAL, ARGS_TEXTS, ARGS_SETTING };
 enum args_form { ARGS_HELP_TEXT, ARGS_HELP_MAN, ARGS_HELP_WORDS }; /* of --help: args_forms.h */
 struct args_texts { /* of an option that may be given several times */
     const char **items;
@@ -34,11 +34,13 @@ struct args_option {
     const char *name; /* without the dashes */
     enum args_kind kind;
     void *target; /* bool, const char *, int64_t, double: holds the default, which --help prints;
-                     TEXTS: struct args_texts, zeroed */
+                     TEXTS: struct args_texts, zeroed; SETTING: char[], "--section.key", which the
+                     option is another name of */
     const char *value; /* name of the value in --help: "DIR"; NULL for flags */
     double min, max;   /* INT, REAL: inclusive; both 0: no limit */
     bool required;
-    const char *help; /* one sentence */
+    const char *help;   /* one sentence */
+    const char *former; /* a name that it had, refused with the one that it has; NULL: none */
 };
 struct args {
     const char *command;  /* "data" */

@@ -86,6 +86,14 @@ enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv)
     return e;
 }
 
+enum err cmd_format(const char *format, bool *json)
+{
+    *json = strcmp(format, "json") == 0;
+    return *json || strcmp(format, "text") == 0
+               ? ERR_OK
+               : err_set(ERR_CONFIG, "--format %.40s: allowed are text, json", format);
+}
+
 enum err cmd_run(struct args *args, struct run_source *source, int argc, char **argv,
                  enum err (*act)(struct run *r, void *self), void *self)
 {

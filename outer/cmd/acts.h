@@ -22,6 +22,20 @@ void cmd_acts_help(const struct cmd_acts *c, enum args_form form); /* as --help 
 void cmd_acts_more(const struct cmd_acts *c, enum args_form form);
 /* Runs it, or prints the list at --help. ERR_CONFIG: there is no such act; names them. */
 enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv) MUST;
+/* The option --format of a command that prints figures; format: a const char *, "text" before;
+ * holds: what the object has, "; of .." or "". */
+#define FORMAT_ROW(format, holds)                                                                  \
+    {                                                                                              \
+        "format", ARGS_TEXT, (format), .value = "text|json", .help = "json: one object" holds ".", \
+                                       .former = "json"                                            \
+    }
+/* A command on a run dials with the certificates of tls.dir. */
+#define TLS_ROW                                                                                    \
+    {                                                                                              \
+        "tls", ARGS_SETTING, (char[]){"--tls.dir"},                                                \
+            .value = "DIR", .help = "Directory of the certificates: tls.dir."                      \
+    }
+enum err cmd_format(const char *format, bool *json) MUST; /* ERR_CONFIG: neither of them */
 /* A command on a run: parses the arguments, opens the run that `source` names (its args are set),
  * acts, and closes it. The run's arena is good during the act. */
 enum err cmd_run(struct args *args, struct run_source *source, int argc, char **argv,

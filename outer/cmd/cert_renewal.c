@@ -17,8 +17,7 @@ static enum err operand_parse(struct args *a, int argc, char **argv, struct aren
     return ERR_OK;
 }
 
-/* "-": standard input. */
-static enum err text_read(char out[TLS_PEM_MAX], const char *path)
+enum err cert_text_read(char out[TLS_PEM_MAX], const char *path)
 {
     bool input = strcmp(path, "-") == 0;
     FILE *f = input ? stdin : fopen(path, "rbe");
@@ -83,7 +82,7 @@ enum err cert_sign(int argc, char **argv, struct arena *arena)
     TRY(operand_parse(&a, argc, argv, arena, "which request? atoll cert sign FILE, or -"));
     if (a.help)
         return ERR_OK;
-    TRY(text_read(text, a.operand[0]));
+    TRY(cert_text_read(text, a.operand[0]));
     TRY(authority_answer(reply, text, dir, cert_validity(days), clock_wall_s()));
     fputs(reply, stdout);
     return fflush(stdout) == 0 ? ERR_OK : err_set(ERR_IO, "the answer cannot be written");
@@ -111,7 +110,7 @@ enum err cert_install(int argc, char **argv, struct arena *arena)
         return ERR_OK;
     struct tls_facts f;
     char until[TLS_DATE_MAX];
-    TRY(text_read(text, answer));
+    TRY(cert_text_read(text, answer));
     TRY(tls_renewal_install(dir, a.operand[0], text, clock_wall_s()));
     TRY(tls_facts_of(&f, text, "the answer"));
     printf("%s/%s.pem  %s, until %s\n", dir, a.operand[0], f.uri, tls_date(until, f.until_unix));

@@ -6,9 +6,12 @@
  * travels, and what carries request and answer need not be trusted (docs/certificates.md 3).
  */
 #include "kernels/base/arena.h"
+#include "outer/identity/tls.h"
 
 enum err cert_request(int argc, char **argv, struct arena *arena) MUST;
 enum err cert_sign(int argc, char **argv, struct arena *arena) MUST;
 enum err cert_install(int argc, char **argv, struct arena *arena) MUST;
+/* A PEM text of a file; "-": standard input. */
+enum err cert_text_read(char out[TLS_PEM_MAX], const char *path) MUST;
 
 #endif

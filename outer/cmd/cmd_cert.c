@@ -11,6 +11,7 @@
 #include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/identity/authority.h"
+#include "outer/record/json_write.h"
 
 enum { HOSTS_MAX = 16 };
 
@@ -166,62 +167,148 @@ static const char *state_of(const struct tls_facts *f, const char *dir, int64_t 
     return now < f->from_unix ? "not yet valid" : now >= f->until_unix ? "expired" : "valid";
 }
 
+static void certificate_json(struct json_write *w, const char *file, const struct tls_facts *f,
+                             const char *dir)
+{
+    char from[TLS_DATE_MAX], until[TLS_DATE_MAX], hex[65];
+    int64_t now = clock_wall_s();
+    digest_hex(&f->sha256, hex);
+    json_object(w, NULL);
+    json_text(w, "file", file);
+    json_text(w, "identity", f->uri);
+    json_text(w, "hosts", f->hosts);
+    json_bool(w, "authority", f->authority);
+    json_bool(w, "signs", f->identity);
+    json_bool(w, "client", !f->authority && f->client);
+    json_bool(w, "server", !f->authority && f->server);
+    json_text(w, "from", tls_date(from, f->from_unix));
+    json_text(w, "until", tls_date(until, f->until_unix));
+    json_text(w, "state", state_of(f, dir, now));
+    json_int(w, "days_left", (f->until_unix - now) / CERT_DAY_S);
+    json_text(w, "key", f->key);
+    json_text(w, "serial", f->serial);
+    json_text(w, "sha256", hex);
+    json_end(w);
+}
+
+static void certificates_begin(struct json_write *w)
+{
+    *w = (struct json_write){.out = stdout};
+    json_object(w, NULL);
+    json_array(w, "certificates");
+}
+
+static void certificates_end(struct json_write *w)
+{
+    json_end(w);
+    json_end(w);
+    putchar('\n');
+}
+
+static void certificate_text(const char *file, const struct tls_facts *f)
+{
+    char from[TLS_DATE_MAX], until[TLS_DATE_MAX], hex[65];
+    int64_t now = clock_wall_s();
+    digest_hex(&f->sha256, hex);
+    printf("%s\n  identity  %s%s\n  hosts     %s\n  may be    %s%s%s%s\n  valid     %s to %s: "
+           "%s, %lld days left\n"
+           "  key       %s\n  subject   %s\n  issuer    %s\n  serial    %s\n"
+           "  sha256    %s\n",
+           file, f->uri, f->uri_count == 1 ? "" : "  (not exactly one URI: refused)",
+           *f->hosts ? f->hosts : "-", f->authority ? "authority" : "",
+           f->identity ? "identity (signs headers or manifests)" : "",
+           !f->authority && f->client ? "client" : "",
+           !f->authority && f->server ? (f->client ? ", server" : "server") : "",
+           tls_date(from, f->from_unix), tls_date(until, f->until_unix), state_of(f, NULL, now),
+           (long long)((f->until_unix - now) / CERT_DAY_S), f->key, f->subject, f->issuer,
+           f->serial, hex);
+}
+
+static enum err input_facts(struct tls_facts *f)
+{
+    static char text[TLS_PEM_MAX];
+    TRY(cert_text_read(text, "-"));
+    return tls_facts_of(f, text, "standard input");
+}
+
 static enum err cert_show(int argc, char **argv, struct arena *arena)
 {
-    struct args a = {.command = "cert show",
-                     .summary = "Prints a certificate's identity, purpose and validity.",
-                     .example = "atoll cert show tls/a.pem",
-                     .operands = "FILE..."};
+    const char *format = "text";
+    bool json;
+    struct json_write w;
+    const struct args_option options[] = {FORMAT_ROW(&format, ": certificates")};
+    struct args a = {
+        .command = "cert show",
+        .summary = "Prints a certificate's identity, purpose and validity; - is standard input.",
+        .example = "atoll cert show tls/a.pem",
+        .operands = "FILE...",
+        .options = options,
+        .count = 1};
     TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;
+    TRY(cmd_format(format, &json));
     if (a.operand_count == 0)
         return err_set(ERR_CONFIG, "which file? atoll cert show tls/a.pem");
+    if (json)
+        certificates_begin(&w);
     for (int i = 0; i < a.operand_count; i++) {
         struct tls_facts f;
-        char from[TLS_DATE_MAX], until[TLS_DATE_MAX], hex[65];
-        int64_t now = clock_wall_s();
-        TRY(tls_facts(&f, a.operand[i]));
-        digest_hex(&f.sha256, hex);
-        printf("%s\n  identity  %s%s\n  hosts     %s\n  may be    %s%s%s%s\n  valid     %s to %s: "
-               "%s, %lld days left\n"
-               "  key       %s\n  subject   %s\n  issuer    %s\n  serial    %s\n"
-               "  sha256    %s\n",
-               a.operand[i], f.uri, f.uri_count == 1 ? "" : "  (not exactly one URI: refused)",
-               *f.hosts ? f.hosts : "-", f.authority ? "authority" : "",
-               f.identity ? "identity (signs headers or manifests)" : "",
-               !f.authority && f.client ? "client" : "",
-               !f.authority && f.server ? (f.client ? ", server" : "server") : "",
-               tls_date(from, f.from_unix), tls_date(until, f.until_unix), state_of(&f, NULL, now),
-               (long long)((f.until_unix - now) / CERT_DAY_S), f.key, f.subject, f.issuer, f.serial,
-               hex);
+        if (strcmp(a.operand[i], "-") != 0)
+            TRY(tls_facts(&f, a.operand[i]));
+        else
+            TRY(input_facts(&f));
+        if (json)
+            certificate_json(&w, a.operand[i], &f, NULL);
+        else
+            certificate_text(a.operand[i], &f);
     }
+    if (json)
+        certificates_end(&w);
     return ERR_OK;
 }
 
-static enum err list_print(void *dir, const char *file, const struct tls_facts *f)
+struct certificate_list {
+    const char *dir;
+    bool json;
+    struct json_write w; /* of json */
+};
+
+static enum err list_print(void *self, const char *file, const struct tls_facts *f)
 {
+    struct certificate_list *l = self;
     char until[TLS_DATE_MAX];
-    printf("%-24s %-48s until %s  %s\n", file, f->uri, tls_date(until, f->until_unix),
-           state_of(f, dir, clock_wall_s()));
+    if (l->json)
+        certificate_json(&l->w, file, f, l->dir);
+    else
+        printf("%-24s %-48s until %s  %s\n", file, f->uri, tls_date(until, f->until_unix),
+               state_of(f, l->dir, clock_wall_s()));
     return ERR_OK;
 }
 
 static enum err cert_list(int argc, char **argv, struct arena *arena)
 {
-    const char *dir = "tls";
+    struct certificate_list l = {.dir = "tls"};
+    const char *format = "text";
     const struct args_option options[] = {
-        {"dir", ARGS_TEXT, &dir, .value = "DIR", .help = "Directory with the certificates."},
+        {"dir", ARGS_TEXT, &l.dir, .value = "DIR", .help = "Directory with the certificates."},
+        FORMAT_ROW(&format, ": certificates"),
     };
     struct args a = {.command = "cert list",
                      .summary = "All certificates of a directory, one line each.",
                      .example = "atoll cert list --dir tls",
                      .options = options,
-                     .count = 1};
+                     .count = 2};
     TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;
-    return authority_certificates(dir, arena, list_print, (void *)(uintptr_t)dir);
+    TRY(cmd_format(format, &l.json));
+    if (l.json)
+        certificates_begin(&l.w);
+    TRY(authority_certificates(l.dir, arena, list_print, &l));
+    if (l.json)
+        certificates_end(&l.w);
+    return ERR_OK;
 }
 
 static const struct cmd_act acts[] = {

@@ -240,7 +240,7 @@ static enum err run(struct args *args, struct text_options *o, const struct labe
     if (labels->labels)
         return label(args, o, labels, a);
     if (shard_tokens <= sequence)
-        return err_set(ERR_CONFIG, "--shard-tokens must be more than --sequence");
+        return err_set(ERR_CONFIG, "--shard-tokens must be more than --seq-len");
     TRY(text_prepare((const char *const *)args->operand, (size_t)args->operand_count, o, a,
                      &report));
     return print_report(&report, o, a);
@@ -295,8 +295,8 @@ enum err cmd_data(int argc, char **argv)
          .help = "Disjoint parts of the training text, one per site."},
         {"held-out", ARGS_REAL, &o.held_out, .value = "SHARE", .max = 0.5,
          .help = "Share of the text that no site trains on."},
-        {"sequence", ARGS_INT, &sequence, .value = "TOKENS", .min = 1, .max = 131072,
-         .help = "train.seq_len of the run: no part may be shorter."},
+        {"seq-len", ARGS_INT, &sequence, .value = "TOKENS", .min = 1, .max = 131072,
+         .help = "train.seq_len of the run: no part may be shorter.", .former = "sequence"},
         {"shard-tokens", ARGS_INT, &shard_tokens, .value = "N", .min = 2, .max = SHARD_TOKENS_MAX,
          .help = "Longest shard."},
         {"field", ARGS_TEXT, &o.source.field, .value = "NAME",

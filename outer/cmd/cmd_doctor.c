@@ -2,9 +2,12 @@
 /* atoll doctor: what this machine and this build can do, one fact a line; what is missing is said,
  * and is no error. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include "kernels/cuda/module.h"
 #include "kernels/base/args.h"
+#include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/link/tcp.h"
 #ifdef ATOLL_NET
@@ -12,110 +15,128 @@
 #endif
 #include "outer/run/machine.h"
 #include "outer/run/preflight.h"
+#include "outer/record/json_write.h"
 #include "outer/record/version.h"
 #include "outer/wan/namespace.h"
 #include "outer/view/http.h"
 
-static void show_cpu(void)
+static void show_cpu(FILE *out)
 {
     struct dev *d;
     if (dev_open(&d, &(struct dev_options){.kind = "cpu"}) == ERR_OK)
-        puts(d->note); /* "cpu isa=..." */
+        fprintf(out, "%s\n", d->note); /* "cpu isa=..." */
     else
-        printf("cpu unusable: %s\n", err_message());
+        fprintf(out, "cpu unusable: %s\n", err_message());
     dev_close(d);
 }
 
-static void show_memory(void)
+static void show_memory(FILE *out)
 {
     struct machine_memory m;
     machine_memory(&m);
-    printf("memory %.1f GiB, %.1f GiB of it free\n", m.all, m.free);
-    printf("shared memory %.0f MiB%s\n", m.shared_mib,
-           m.shared_mib >= 1024
-               ? ""
-               : ": too little for several ranks on this machine; give a container --shm-size=1g");
+    fprintf(out, "memory %.1f GiB, %.1f GiB of it free\n", m.all, m.free);
+    fprintf(out, "shared memory %.0f MiB%s\n", m.shared_mib,
+            m.shared_mib >= 1024
+                ? ""
+                : ": too little for several ranks on this machine; give a container --shm-size=1g");
 }
 
-static void show_build(void)
+static void show_build(FILE *out)
 {
 #ifdef ATOLL_NET
-    puts("network yes: gRPC over mutual TLS");
+    fprintf(out, "%s\n", "network yes: gRPC over mutual TLS");
 #else
-    puts("network no: this build is without gRPC (-DNET=OFF)");
+    fprintf(out, "%s\n", "network no: this build is without gRPC (-DNET=OFF)");
 #endif
-    puts(http_there() ? "page yes: serve.http, site.http, atoll watch"
-                      : "page no: no live page and no /metrics (no civetweb)");
+    fprintf(out, "%s\n",
+            http_there() ? "page yes: serve.http, site.http, atoll watch"
+                         : "page no: no live page and no /metrics (no civetweb)");
 #ifdef HAVE_MPI
-    puts("mpi yes: several CPU ranks per site");
+    fprintf(out, "%s\n", "mpi yes: several CPU ranks per site");
 #else
-    puts("mpi no: one CPU rank per site (-DMPI=OFF, or MPI was not found)");
+    fprintf(out, "%s\n", "mpi no: one CPU rank per site (-DMPI=OFF, or MPI was not found)");
 #endif
 }
 
-static void show_tcp(void)
+static void show_tcp(FILE *out)
 {
     struct tcp_settings t;
     tcp_read(&t, "/proc/sys/net/ipv4");
-    tcp_print(&t, stdout);
+    tcp_print(&t, out);
 }
 
 /* By making a place of an emulated network and dropping it. */
-static void show_wan(void)
+static void show_wan(FILE *out)
 {
     struct namespace n;
     struct namespace_setup setup = {
         .address = 10u << 24 | 1, .mtu = 1500, .congestion = "", .slow_start_after_idle = true};
     if (namespace_open(&n, &setup) == ERR_OK)
-        puts("emulated networks yes: packets, as in `atoll wan`");
+        fprintf(out, "%s\n", "emulated networks yes: packets, as in `atoll wan`");
     else
-        printf("emulated networks no: a relay with rate, delay, outages only: %s\n", err_message());
+        fprintf(out, "emulated networks no: a relay with rate, delay, outages only: %s\n",
+                err_message());
     namespace_close(&n);
 }
 
-static void show_driver(void)
+static void show_driver(FILE *out)
 {
     struct machine_driver d;
     machine_driver(&d);
     if (!*d.version && !d.library)
-        puts("driver no: no NVIDIA driver runs here; GPUs need one");
+        fputs("driver no: no NVIDIA driver runs here; GPUs need one\n", out);
     else if (!d.library)
-        printf("driver no: %s runs here, but libcuda.so.1 is not found: install the driver's "
-               "libraries; a container is "
-               "given them by NVIDIA's container toolkit (--gpus all)\n",
-               d.version);
+        fprintf(out,
+                "driver no: %s runs here, but libcuda.so.1 is not found: install the driver's "
+                "libraries; a container is "
+                "given them by NVIDIA's container toolkit (--gpus all)\n",
+                d.version);
     else if (d.gpus == 0 && !d.wsl)
-        puts("driver no: libcuda.so.1 is here, but no /dev/nvidia0: give the container the GPUs "
-             "(--gpus all), or load the "
-             "driver (nvidia-smi)");
+        fprintf(out, "%s\n",
+                "driver no: libcuda.so.1 is here, but no /dev/nvidia0: give the container the GPUs "
+                "(--gpus all), or load the "
+                "driver (nvidia-smi)");
     else
-        printf("driver yes: %s, %zu GPUs\n", *d.version ? d.version : "of Windows", d.gpus);
+        fprintf(out, "driver yes: %s, %zu GPUs\n", *d.version ? d.version : "of Windows", d.gpus);
 }
 
-static void show_gpu(void)
+static void show_gpu(FILE *out)
 {
     const struct cuda_module *m;
     struct dev *d;
     void *nccl;
     char text[4096] = "";
     if (module_cuda(&m) != ERR_OK) {
-        printf("cuda no: %s\n", err_message());
+        fprintf(out, "cuda no: %s\n", err_message());
         return;
     }
     m->describe(text, sizeof text);
-    fputs(text, stdout);
+    fputs(text, out);
     if (dev_open(&d, &(struct dev_options){.kind = "cuda"}) == ERR_OK)
-        puts(d->note);
+        fprintf(out, "%s\n", d->note);
     else
-        printf("cuda no: %s\n", err_message());
+        fprintf(out, "cuda no: %s\n", err_message());
     dev_close(d);
     bool several = module_find("libatoll_nccl.so", "atoll_nccl_module", &nccl) == ERR_OK;
-    printf("nccl %s%s\n",
-           several ? "yes: several GPUs per site" : "no: ", several ? "" : err_message());
+    fprintf(out, "nccl %s%s\n",
+            several ? "yes: several GPUs per site" : "no: ", several ? "" : err_message());
 }
 
 #ifdef ATOLL_NET
-static enum err probe(const struct ask *q, struct arena *arena)
+static void probe_json(const struct ask *q, const struct tls_facts *f, const char *until,
+                       double took_s)
+{
+    struct json_write w = {.out = stdout, .digits = 6};
+    json_object(&w, NULL);
+    json_text(&w, "aggregator", q->target);
+    json_text(&w, "identity", f->uri);
+    json_text(&w, "until", until);
+    json_real(&w, "took_ms", took_s * 1e3);
+    json_end(&w);
+    putchar('\n');
+}
+
+static enum err probe(const struct ask *q, bool json, struct arena *arena)
 {
     struct tls_facts f;
     char until[32];
@@ -125,47 +146,112 @@ static enum err probe(const struct ask *q, struct arena *arena)
     struct tm tm;
     if (!gmtime_r(&until_s, &tm) || !strftime(until, sizeof until, "%Y-%m-%d", &tm))
         *until = 0;
+    if (json) {
+        probe_json(q, &f, until, took_s);
+        return ERR_OK;
+    }
     printf("aggregator yes: %s is %s, certificate until %s; connection and call took %.0f ms\n",
            q->target, f.uri, until, took_s * 1e3);
     return ERR_OK;
 }
 #endif
 
-static void machine(void)
+static void machine(FILE *out)
 {
-    printf("%s\n", version_line());
-    show_cpu();
-    show_memory();
-    show_build();
-    show_tcp();
-    show_wan();
-    show_driver();
-    show_gpu();
+    show_cpu(out);
+    show_memory(out);
+    show_build(out);
+    show_tcp(out);
+    show_wan(out);
+    show_driver(out);
+    show_gpu(out);
 }
 
-/* --site is --site.name, so that it is checked as that is. */
-static enum err preflight_start(struct preflight_options *o, struct args *args, struct arena *a)
+/* "network yes: gRPC": its name, whether it is there, where the line says so, and what it says. */
+static void fact_json(struct json_write *w, char *line)
 {
-    if (o->site && o->serve)
-        return err_set(ERR_CONFIG, "doctor: --site and --serve are of two machines");
-    if (!o->site)
-        return preflight_run(o, args);
+    static const char *const long_names[] = {"shared memory ", "emulated networks "};
+    size_t name = strcspn(line, " ");
+    for (int i = 0; i < 2; i++)
+        if (strncmp(line, long_names[i], strlen(long_names[i])) == 0)
+            name = strlen(long_names[i]) - 1;
+    char *rest = line + name + (line[name] == ' ');
+    bool yes = strncmp(rest, "yes:", 4) == 0, no = strncmp(rest, "no:", 3) == 0;
+    line[name] = 0;
+    json_object(w, NULL);
+    json_text(w, "name", line);
+    if (yes || no)
+        json_bool(w, "available", yes);
+    rest += yes ? 4 : no ? 3 : 0;
+    json_text(w, "text", rest + strspn(rest, " "));
+    json_end(w);
+}
+
+static enum err machine_json(void)
+{
+    struct json_write w = {.out = stdout};
+    char *text = NULL, *at, *rest;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    if (out)
+        machine(out);
+    if (!out || fclose(out) != 0)
+        return err_set(ERR_MEMORY, "no memory for the lines");
+    json_object(&w, NULL);
+    json_text(&w, "version", version_line());
+    json_array(&w, "facts");
+    for (at = strtok_r(text, "\n", &rest); at; at = strtok_r(NULL, "\n", &rest))
+        fact_json(&w, at);
+    json_end(&w);
+    json_end(&w);
+    putchar('\n');
+    free(text);
+    return ERR_OK;
+}
+
+static enum err machine_say(bool json)
+{
+    if (json)
+        return machine_json();
+    printf("%s\n", version_line());
+    machine(stdout);
+    return ERR_OK;
+}
+
+/* An option that is another name of a setting, so that it is checked as that is; NULL: not given.
+ */
+static enum err setting_add(struct args *args, char *key, const char *value, struct arena *a)
+{
     char **setting = arena_array(a, (size_t)args->setting_count + 2, sizeof *setting);
     TRY_ALLOC(setting);
+    if (!value)
+        return ERR_OK;
     for (int i = 0; i < args->setting_count; i++)
         setting[i] = args->setting[i];
-    setting[args->setting_count] = arena_printf(a, "--site.name");
-    setting[args->setting_count + 1] = arena_printf(a, "%s", o->site);
+    setting[args->setting_count++] = key;
+    TRY_ALLOC(setting[args->setting_count++] = arena_printf(a, "%s", value));
     args->setting = setting;
-    args->setting_count += 2;
+    return ERR_OK;
+}
+
+static enum err preflight_start(struct preflight_options *o, const char *tls, struct args *args,
+                                struct arena *a)
+{
+    static char site_name[] = "--site.name", tls_dir[] = "--tls.dir";
+    if (o->site && o->serve)
+        return err_set(ERR_CONFIG, "doctor: --site and --serve are of two machines");
+    TRY(setting_add(args, site_name, o->site, a));
+    TRY(setting_add(args, tls_dir, tls, a));
     return preflight_run(o, args);
 }
 
 enum err cmd_doctor(int argc, char **argv)
 {
     struct preflight_options before = {.ranks = 1};
+    const char *format = "text";
+    const char *tls = NULL;
 #ifdef ATOLL_NET
-    struct ask p = {.tls = "tls", .name = "aggregator"};
+    struct ask p = {.name = "aggregator"};
 #endif
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &before.config, .value = "FILE",
@@ -177,14 +263,18 @@ enum err cmd_doctor(int argc, char **argv)
          .help = "With --config: this machine is the aggregator's."},
         {"ranks", ARGS_INT, &before.ranks, .min = 1, .max = 4096, .value = "N",
          .help = "With --config: ranks of the site on this machine."},
+        FORMAT_ROW(&format, ": facts of this machine; with --config checks; with --aggregator "
+                            "identity, until, took_ms"),
 #ifdef ATOLL_NET
         {"aggregator", ARGS_TEXT, &p.target, .value = "HOST:PORT",
          .help = "Only this: does an aggregator answer there, over TLS, with a certificate of the "
                  "run? A probe for service managers."},
-        {"tls", ARGS_TEXT, &p.tls, .value = "DIR",
-         .help = "For it: directory of the certificates."},
-        {"name", ARGS_TEXT, &p.name, .value = "NAME",
-         .help = "For it: the certificate to show, NAME.pem; any of the run will do."},
+        {"tls", ARGS_TEXT, &tls, .value = "DIR",
+         .help = "For it, and for --config: directory of the certificates, instead of tls or "
+                 "tls.dir."},
+        {"certificate", ARGS_TEXT, &p.name, .value = "NAME",
+         .help = "For it: the certificate to show, NAME.pem; any of the run will do.",
+         .former = "name"},
         {"aggregator-name", ARGS_TEXT, &p.server_name, .value = "NAME",
          .help = "For it: DNS name in the aggregator's certificate, when it is not HOST."},
         {"proxy", ARGS_TEXT, &p.proxy_url, .value = "URL",
@@ -204,16 +294,21 @@ enum err cmd_doctor(int argc, char **argv)
     };
     struct arena arena = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &arena);
+#ifdef ATOLL_NET
+    p.tls = tls ? tls : "tls";
+#endif
+    if (e == ERR_OK && !args.help)
+        e = cmd_format(format, &before.json);
     if (e == ERR_OK && !args.help) {
         if (before.config)
-            e = preflight_start(&before, &args, &arena);
+            e = preflight_start(&before, tls, &args, &arena);
         else
 #ifdef ATOLL_NET
             if (p.target)
-            e = probe(&p, &arena);
+            e = probe(&p, before.json, &arena);
         else
 #endif
-            machine();
+            e = machine_say(before.json);
     }
     arena_free(&arena);
     return e;

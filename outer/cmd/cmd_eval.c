@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
 #include "kernels/base/clock.h"
 #include "outer/run/evaluation.h"
@@ -228,9 +229,7 @@ static enum err evaluate(struct load *l, void *self)
                                          .task = print_choices,
                                          .question = print_question};
     e->l = l;
-    e->json = strcmp(e->format, "json") == 0;
-    if (!e->json && strcmp(e->format, "text") != 0)
-        return err_set(ERR_CONFIG, "--format = \"%.40s\": allowed are text, json", e->format);
+    TRY(cmd_format(e->format, &e->json));
     return evaluation_run(l, &e->wish, &told);
 }
 
@@ -244,7 +243,7 @@ enum err cmd_eval(int argc, char **argv)
          .help = "Held-out tokens to read; 0: all. Without it: train.eval_tokens, as in the run."},
         {"details", ARGS_FLAG, &e.wish.details,
          .help = "Of eval.tasks alone, a JSON line for each question: scores and picks."},
-        {"format", ARGS_TEXT, &e.format, .value = "text|json", .help = "json: one object."},
+        FORMAT_ROW(&e.format, " for each held-out set or task"),
     };
     struct args args = {
         .command = "eval",

@@ -2,6 +2,7 @@
 /* atoll export: a trained model as a model of Hugging Face; atoll import: the other way, as step 0
  * of a run (outer/run/export.h). */
 #include <stdio.h>
+#include <string.h>
 #include "inner/io/names.h"
 #include "outer/cmd/cmd.h"
 #include "outer/run/export.h"
@@ -92,6 +93,8 @@ static enum err config_write(struct import *i)
 {
     char *described;
     TRY(import_config(&i->m, i->write_config, &described, &i->run.perm));
+    if (strcmp(i->write_config, "-") == 0)
+        return ERR_OK;
     printf("%s: the model of %s\nNext: add data, train and outer to it, then\n  atoll import "
            "--config %s --run.dir DIR "
            "--model %s\n",
@@ -150,7 +153,8 @@ enum err cmd_import(int argc, char **argv)
              "GPT-2, Llama, BERT, ALBERT or ModernBERT."},
         {"write-config", ARGS_TEXT, &i.write_config, .value = "FILE",
          .help =
-             "Only writes the model section that its config.json describes, and imports nothing."},
+             "Only writes the model section that its config.json describes, and imports nothing; - "
+             "is standard output."},
         {"ignore-field", ARGS_TEXTS, &ignored, .value = "NAME",
          .help = "A field of config.json that this program does not know and that changes nothing "
                  "of what the model computes; may be given several times."},

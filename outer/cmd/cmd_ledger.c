@@ -4,15 +4,24 @@
  * what was predicted.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/args.h"
+#include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/record/inner_bytes.h"
+#include "outer/record/json_write.h"
 #include "outer/record/ledger_table.h"
 
 enum { MEMBERS_MAX = 1025 }; /* the largest roster and its aggregator */
+struct ledger_wish {
+    const char *by, *format;
+    bool csv, json;
+    struct json_write w; /* of json */
+};
+
 /* ---- printing ---- */
 
 static double apart_percent(uint64_t layers, uint64_t socket)
@@ -135,13 +144,88 @@ static void print_csv(const struct ledger_member *m, const struct ledger_line *l
     }
 }
 
-static enum err print_member(const struct ledger_member *m, enum ledger_by by, bool csv,
-                             struct arena *a)
+/* ---- JSON ---- */
+static void flow_json(struct json_write *w, const char *key, const struct ledger_flow *f)
+{
+    json_object(w, key);
+    json_int(w, "predicted", (int64_t)f->predicted);
+    json_int(w, "payload", (int64_t)f->counted.payload);
+    json_int(w, "grpc", (int64_t)f->counted.grpc);
+    json_int(w, "http2", (int64_t)f->counted.http2);
+    json_int(w, "tls", (int64_t)f->counted.tls);
+    json_int(w, "layers", (int64_t)ledger_sum(&f->counted));
+    json_int(w, "socket", (int64_t)f->counted.socket);
+    json_end(w);
+}
+
+static void line_json(struct json_write *w, const struct ledger_line *l)
+{
+    json_object(w, NULL);
+    json_text(w, "label", l->label);
+    json_int(w, "calls", (int64_t)l->calls);
+    json_int(w, "broken", (int64_t)l->broken);
+    json_int(w, "connections", (int64_t)l->connections);
+    json_int(w, "resent_by_tcp", (int64_t)l->resent_by_tcp);
+    json_int(w, "wrong", (int64_t)l->wrong);
+    flow_json(w, "up", &l->up);
+    flow_json(w, "down", &l->down);
+    json_end(w);
+}
+
+static void member_json(struct json_write *w, const struct ledger_member *m,
+                        const struct ledger_line *lines, size_t count)
+{
+    json_object(w, NULL);
+    json_text(w, "directory", m->directory);
+    json_text(w, "replica", m->name);
+    json_text(w, "run", m->run);
+    json_int(w, "processes", m->lives.count);
+    json_int(w, "unfinished", m->lives.unfinished);
+    json_bool(w, "running", m->lives.running);
+    json_int(w, "rows_missing", (int64_t)m->lives.missing);
+    json_array(w, "lines");
+    for (size_t i = 0; i < count; i++)
+        line_json(w, &lines[i]);
+    json_end(w);
+    json_end(w);
+}
+
+static void inside_json(struct json_write *w, const char *directory, const struct inner_bytes *in)
+{
+    json_object(w, NULL);
+    json_text(w, "directory", directory);
+    json_int(w, "ranks", in->ranks);
+    json_int(w, "steps", (int64_t)in->steps);
+    json_real(w, "bytes", in->bytes);
+    json_int(w, "repeated_steps", (int64_t)in->again);
+    json_real(w, "repeated_bytes", in->bytes_again);
+    json_array(w, "lines");
+    for (size_t i = 0; i < in->count; i++) {
+        const struct inner_bytes_size *s = &in->sizes[i];
+        json_object(w, NULL);
+        json_real(w, "bytes_of_a_step", i < INNER_BYTES_SIZES_MAX ? s->each : NAN);
+        json_int(w, "steps", (int64_t)s->steps);
+        json_int(w, "first", s->first);
+        json_int(w, "last", s->last);
+        json_int(w, "sums", (int64_t)s->sums);
+        json_real(w, "bytes", s->bytes);
+        json_end(w);
+    }
+    json_end(w);
+    json_end(w);
+}
+
+static enum err print_member(const struct ledger_member *m, enum ledger_by by,
+                             struct ledger_wish *o, struct arena *a)
 {
     struct ledger_line *lines;
     size_t count;
     TRY(ledger_lines_make(m, by, a, &lines, &count));
-    if (csv) {
+    if (o->json) {
+        member_json(&o->w, m, lines, count);
+        return ERR_OK;
+    }
+    if (o->csv) {
         print_csv(m, lines, count, by);
         return ERR_OK;
     }
@@ -197,15 +281,18 @@ static void print_inside_csv(const char *directory, const struct inner_bytes *in
     }
 }
 
-static enum err ledger_inside(const struct args *directories, bool csv, struct arena *a)
+static enum err ledger_inside(const struct args *directories, struct ledger_wish *o,
+                              struct arena *a)
 {
     struct inner_bytes *in;
     TRY_ALLOC(in = arena_array(a, 1, sizeof *in));
-    if (csv)
+    if (o->csv)
         puts("directory,ranks,bytes_of_a_step,steps,first,last,sums,bytes");
     for (int i = 0; i < directories->operand_count; i++) {
         TRY(inner_bytes_read(in, directories->operand[i], a));
-        if (csv)
+        if (o->json)
+            inside_json(&o->w, directories->operand[i], in);
+        else if (o->csv)
             print_inside_csv(directories->operand[i], in);
         else
             print_inside(directories->operand[i], in);
@@ -213,45 +300,76 @@ static enum err ledger_inside(const struct args *directories, bool csv, struct a
     return ERR_OK;
 }
 
-static enum err ledger(const struct args *args, const char *by_text, bool csv, struct arena *a)
+/* ---- the command ---- */
+static enum err ledger_link(const struct args *args, enum ledger_by by, struct ledger_wish *o,
+                            struct ledger_member *members, struct arena *a)
 {
-    struct ledger_member *members;
-    size_t count = (size_t)args->operand_count;
-    int by = 0;
-    bool inside = strcmp(by_text, "inside") == 0;
-    while (by < LEDGER_BYS && strcmp(ledger_by_name[by], by_text) != 0)
-        by++;
-    if (by == LEDGER_BYS && !inside)
-        return err_set(ERR_CONFIG,
-                       "--by %s: one of layer, site, round, fragment, call, hour, inside", by_text);
-    if (count == 0 || count > MEMBERS_MAX)
-        return err_set(ERR_CONFIG,
-                       "ledger: give the directories of sites, of the aggregator, or of both: "
-                       "atoll ledger run-a run-b aggregator");
-    if (inside)
-        return ledger_inside(args, csv, a);
-    TRY_ALLOC(members = arena_array(a, count, sizeof *members));
-    TRY(read_all(args, members, a));
-    if (csv)
+    if (o->csv)
         puts("directory,replica,by,label,calls,broken,up_predicted,up_payload,up_grpc,up_http2,up_"
              "tls,up_layers,up_socket,"
              "down_predicted,down_payload,down_grpc,down_http2,down_tls,down_layers,down_socket,"
              "wrong");
-    for (size_t i = 0; i < count; i++)
-        TRY(print_member(&members[i], (enum ledger_by)by, csv, a));
-    return ledger_check(members, count);
+    for (int i = 0; i < args->operand_count; i++)
+        TRY(print_member(&members[i], by, o, a));
+    return ERR_OK;
+}
+
+static void json_begin(struct ledger_wish *o)
+{
+    if (!o->json)
+        return;
+    o->w = (struct json_write){.out = stdout};
+    json_object(&o->w, NULL);
+    json_text(&o->w, "by", o->by);
+    json_array(&o->w, "directories");
+}
+
+static void json_finish(struct ledger_wish *o)
+{
+    if (!o->json)
+        return;
+    json_end(&o->w);
+    json_end(&o->w);
+    putchar('\n');
+}
+
+static enum err ledger(const struct args *args, struct ledger_wish *o, struct arena *a)
+{
+    struct ledger_member *members;
+    size_t count = (size_t)args->operand_count;
+    int by = 0;
+    bool inside = strcmp(o->by, "inside") == 0;
+    TRY(cmd_format(o->format, &o->json));
+    if (o->csv && o->json)
+        return err_set(ERR_CONFIG, "ledger: --csv and --format json: give one of them");
+    while (by < LEDGER_BYS && strcmp(ledger_by_name[by], o->by) != 0)
+        by++;
+    if (by == LEDGER_BYS && !inside)
+        return err_set(ERR_CONFIG,
+                       "--by %s: one of layer, site, round, fragment, call, hour, inside", o->by);
+    if (count == 0 || count > MEMBERS_MAX)
+        return err_set(ERR_CONFIG,
+                       "ledger: give the directories of sites, of the aggregator, or of both: "
+                       "atoll ledger run-a run-b aggregator");
+    TRY_ALLOC(members = arena_array(a, count, sizeof *members));
+    if (!inside)
+        TRY(read_all(args, members, a));
+    json_begin(o);
+    TRY(inside ? ledger_inside(args, o, a) : ledger_link(args, (enum ledger_by)by, o, members, a));
+    json_finish(o);
+    return inside ? ERR_OK : ledger_check(members, count);
 }
 
 enum err cmd_ledger(int argc, char **argv)
 {
-    const char *by = "layer";
-    bool csv = false;
+    struct ledger_wish o = {.by = "layer", .format = "text"};
     const struct args_option options[] = {
-        {"by", ARGS_TEXT, &by, .value = "WHAT",
+        {"by", ARGS_TEXT, &o.by, .value = "WHAT",
          .help = "layer, site, round, fragment, call (hello, poll, ...) or hour (UTC; of earlier "
                  "days: day); inside: what the ranks of a site sent each other, by bytes of a "
                  "step."},
-        {"csv", ARGS_FLAG, &csv, .help = "Comma-separated, with all layers of both directions."},
+        {"csv", ARGS_FLAG, &o.csv, .help = "Comma-separated, with all layers of both directions."},
+        FORMAT_ROW(&o.format, ": directories, each with its lines, bytes up and down by layer"),
     };
     struct args args = {.command = "ledger",
                         .summary =
@@ -267,7 +385,7 @@ enum err cmd_ledger(int argc, char **argv)
     struct arena arena = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &arena);
     if (e == ERR_OK && !args.help)
-        e = ledger(&args, by, csv, &arena);
+        e = ledger(&args, &o, &arena);
     arena_free(&arena);
     return e;
 }

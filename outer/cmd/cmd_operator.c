@@ -11,7 +11,7 @@
 
 struct operator_call {
     struct operate o;
-    const char *proxy_url, *credentials;
+    const char *proxy_url, *credentials, *format;
 };
 
 static const struct act {
@@ -21,7 +21,8 @@ static const struct act {
 } acts[] = {
     {"status", "where the rounds stand, and the sites", WIRE_STATUS, NO_SITE},
     {"metrics",
-     "counters of each site since the aggregator's start, or of one site; --name: an operator's or "
+     "counters of each site since the aggregator's start, or of one site; --certificate: an "
+     "operator's or "
      "an observer's certificate, or that site's",
      WIRE_METRICS, SITE_OR_ALL},
     {"abort", "close the round in flight without any site; the work stays in the residuals",
@@ -43,7 +44,7 @@ static const struct act {
 };
 enum { ACT_COUNT = sizeof acts / sizeof *acts };
 
-enum { OPTIONS_MAX = 11 };
+enum { OPTIONS_MAX = 12 };
 #define ACT(name) (1u << WIRE_##name)
 
 /* The options of one act; fills `options`, and returns how many there are. */
@@ -63,8 +64,9 @@ static size_t act_options(const struct act *act, struct operator_call *c,
                       : "Where the aggregator listens."}},
         {0, {"tls", ARGS_TEXT, &o->tls, .value = "DIR", .help = "Directory of the certificates."}},
         {0,
-         {"name", ARGS_TEXT, &o->certificate, .value = "NAME",
-          .help = "The certificate to show, NAME.pem (atoll cert issue --role operator)."}},
+         {"certificate", ARGS_TEXT, &o->certificate, .value = "NAME",
+          .help = "The certificate to show, NAME.pem (atoll cert issue --role operator).",
+          .former = "name"}},
         {0,
          {"aggregator-name", ARGS_TEXT, &o->server_name, .value = "NAME",
           .help = "DNS name in the aggregator's certificate, when it is not HOST."}},
@@ -74,6 +76,7 @@ static size_t act_options(const struct act *act, struct operator_call *c,
         {0,
          {"proxy-credentials", ARGS_TEXT, &c->credentials, .value = "FILE",
           .help = "Its user and password, as site.proxy_credentials."}},
+        {0, FORMAT_ROW(&c->format, ": answers, each with its aggregator and lines")},
         {ACT(STATUS) | ACT(ABORT) | ACT(ROLLBACK),
          {"fragment", ARGS_INT, &o->fragment, .max = ROUND_FRAGMENTS_MAX - 1, .value = "N",
           .help = "The fragment."}},
@@ -106,7 +109,8 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
                                     .tls = "tls",
                                     .certificate = "operator",
                                     .to = -1,
-                                    .at_round = -1}};
+                                    .at_round = -1},
+                              .format = "text"};
     struct operate *o = &c.o;
     static const char *const operands[] = {
         [NO_SITE] = NULL, [ONE_SITE] = "SITE", [SITE_OR_ALL] = "[SITE]", [SETTING] = "KEY VALUE"};
@@ -127,6 +131,8 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
     TRY(args_parse(&args, argc, argv, arena));
     if (args.help)
         return ERR_OK;
+    bool json;
+    TRY(cmd_format(c.format, &json));
     int most = act->site == SETTING ? 2 : 1; /* where there are operands */
     bool dash = args.operand_count && args.operand[0][0] == '-';
     if (dash || args.operand_count > most)
@@ -153,7 +159,7 @@ static enum err act_parse(const struct act *act, int argc, char **argv, struct a
     TRY(dial_proxy_credentials(&o->proxy, c.credentials));
     log_min(LOG_ERROR); /* the sentence says it */
     signal(SIGPIPE, SIG_IGN);
-    enum err e = operate_all(o, arena);
+    enum err e = operate_all(o, json, arena);
     dial_proxy_forget(&o->proxy);
     return e;
 }

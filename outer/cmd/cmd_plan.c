@@ -2,12 +2,14 @@
 /* atoll plan: step time and link in; H, fragments, overlap, codec out, with what they cost. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "outer/organ/archive/archive_parts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/cmd_plan.h"
 #include "outer/plan/plan_settings.h"
 #include "outer/plan/plan_tables.h"
+#include "outer/record/json_write.h"
 #include "outer/view/progress.h"
 
 enum { UTILISATION_MIN = 1 }; /* percent */
@@ -20,6 +22,9 @@ struct plan_cmd {
     const char *write;
     double utilisation; /* percent */
     bool force;
+    const char *format;
+    bool json, alone;    /* alone: nothing but the configuration, on standard output */
+    struct json_write w; /* of json */
 };
 
 /* ---- the table ---- */
@@ -46,6 +51,30 @@ static void print_option(const struct plan_cmd *c, const struct plan_option *o, 
            codec_get(o->schedule.period[0].codec)->name, (long long)o->schedule.period[0].p.every,
            parts, (long long)o->schedule.overlap, plan_settings_chosen(c->p, o).outer_lr,
            100 * r->utilisation, r->exchange_s, up, down, run, r->cost, loss, equal);
+}
+
+static void option_json(struct plan_cmd *c, const char *key, const struct plan_option *o,
+                        unsigned parts)
+{
+    const struct plan_result *r = &o->result;
+    struct json_write *w = &c->w;
+    json_object(w, key);
+    json_text(w, "codec", codec_get(o->schedule.period[0].codec)->name);
+    json_int(w, "sync_every", (int64_t)o->schedule.period[0].p.every);
+    json_int(w, "fragments", parts);
+    json_int(w, "overlap_steps", (int64_t)o->schedule.overlap);
+    json_real(w, "outer_lr", plan_settings_chosen(c->p, o).outer_lr);
+    json_real(w, "utilisation", r->utilisation);
+    json_real(w, "exchange_s", r->exchange_s);
+    json_int(w, "up_bytes", (int64_t)r->up_bytes);
+    json_int(w, "down_bytes", (int64_t)r->down_bytes);
+    json_real(w, "total_s", r->total_s);
+    json_real(w, "cost", r->cost);
+    json_real(w, "loss_low_percent", r->loss_low);
+    json_real(w, "loss_high_percent", r->loss_high);
+    json_bool(w, "extrapolated", r->extrapolated);
+    json_real(w, "equal_s", r->equal_s);
+    json_end(w);
 }
 
 static void print_legend(const struct plan_cmd *c)
@@ -78,6 +107,45 @@ static void print_task(const struct plan_cmd *c)
     printf("\n\n");
 }
 
+static void task_json(struct plan_cmd *c)
+{
+    const struct plan_task *t = &c->task;
+    struct json_write *w = &c->w;
+    json_real(w, "parameters", t->parameters);
+    json_int(w, "sites", t->sites);
+    json_int(w, "steps", c->p->s.train_steps);
+    json_real(w, "step_s", t->step_s);
+    json_real(w, "up_mbit", t->link.up_bps / 1e6);
+    json_real(w, "down_mbit", t->link.down_bps / 1e6);
+    json_real(w, "rtt_ms", 1e3 * t->link.rtt_s);
+    json_real(w, "loss_percent", 100 * t->link.loss);
+}
+
+/* The table: the rows found, and the run as configured. */
+static void give_options(struct plan_cmd *c, const struct plan_option *options, size_t count,
+                         const struct plan_option *configured)
+{
+    unsigned parts = c->p->sync.fragments.parts;
+    if (c->alone)
+        return;
+    if (!c->json) {
+        print_task(c);
+        print_head();
+        for (size_t i = 0; i < count; i++)
+            print_option(c, &options[i], options[i].schedule.fragments);
+        printf("as configured:\n");
+        print_option(c, configured, parts);
+        print_legend(c);
+        return;
+    }
+    task_json(c);
+    json_array(&c->w, "options");
+    for (size_t i = 0; i < count; i++)
+        option_json(c, NULL, &options[i], options[i].schedule.fragments);
+    json_end(&c->w);
+    option_json(c, "configured", configured, parts);
+}
+
 /* ---- what else a run takes ---- */
 
 static void elements_of(const struct fragments *f, size_t elements[ROUND_FRAGMENTS_MAX])
@@ -90,6 +158,11 @@ static enum err print_memory(struct plan_cmd *c, const struct plan_option *o)
 {
     size_t training, outer;
     TRY(plan_settings_memory(c->p, o, c->task.sites, &training, &outer));
+    if (c->json) {
+        json_int(&c->w, "memory_training_bytes", (int64_t)training);
+        json_int(&c->w, "memory_outer_bytes", (int64_t)outer);
+        return ERR_OK;
+    }
     printf("\nMemory: %.2f GiB for training (one rank, bf16), %.2f GiB for the outer loop on the "
            "lead.\n",
            (double)training / (1 << 30), (double)outer / (1 << 30));
@@ -100,6 +173,14 @@ static enum err print_memory(struct plan_cmd *c, const struct plan_option *o)
             "or a smaller train.micro_batch_tokens. Atoll has no tensor or pipeline parallelism: "
             "each rank runs all layers.\n");
     return ERR_OK;
+}
+
+static void archive_json(struct json_write *w, const struct archive_size *size, bool site)
+{
+    json_object(w, site ? "archive_of_a_site" : "archive_of_the_aggregator");
+    json_int(w, "round_bytes", (int64_t)size->round_bytes);
+    json_int(w, "run_bytes", (int64_t)size->run_bytes);
+    json_end(w);
 }
 
 /* run.archive, whether it is on or not: what it would take. */
@@ -116,9 +197,13 @@ static enum err print_archive(struct plan_cmd *c, const struct plan_option *o)
         sync_config_state(&f, &o->schedule, &run->sync.outer, &aggregator);
     for (unsigned i = 0; i < 2; i++) {
         struct archive_size size = archive_size(&m, c->task.sites, i == 0, every);
+        if (c->json)
+            archive_json(&c->w, &size, i != 0);
         progress_bytes(round[i], sizeof round[i], (double)size.round_bytes);
         progress_bytes(whole[i], sizeof whole[i], (double)size.run_bytes);
     }
+    if (c->json)
+        return ERR_OK;
     printf(
         "Archive (run.archive, which is %s): at the aggregator %s a round, %s in the run; at each "
         "site %s, %s.\n",
@@ -126,30 +211,57 @@ static enum err print_archive(struct plan_cmd *c, const struct plan_option *o)
     return ERR_OK;
 }
 
+static void print_sites_row(struct plan_cmd *c, unsigned sites, const struct plan_result *r,
+                            double speedup)
+{
+    struct json_write *w = &c->w;
+    if (!c->json) {
+        printf("%8u %7.1f %% %10.2f %11.2f %+5.1f%%%s\n", sites, 100 * r->utilisation, speedup,
+               speedup / sites, r->loss_percent, r->extrapolated ? "*" : "");
+        return;
+    }
+    json_object(w, NULL);
+    json_int(w, "sites", sites);
+    json_real(w, "utilisation", r->utilisation);
+    json_real(w, "speedup", speedup);
+    json_real(w, "efficiency", speedup / sites);
+    json_real(w, "loss_percent", r->loss_percent);
+    json_bool(w, "extrapolated", r->extrapolated);
+    json_end(w);
+}
+
 /* Cortes et al. 2025 (2509.03263) report break-even configurations; ours: n T(n)^2 is least where
  * doubling the sites stops paying more than a factor of sqrt 2. T: time until the same loss, with
  * the tokens shared among the sites. */
-static void print_more_sites(const struct plan_cmd *c, const struct plan_option *o,
+static void print_more_sites(struct plan_cmd *c, const struct plan_option *o,
                              const size_t *elements)
 {
     struct plan_task t = c->task;
     struct plan_result r;
     double alone = 0, best = INFINITY;
     unsigned knee = 1;
-    printf("\nThe same settings with other numbers of sites, the tokens shared among them:\n%8s "
-           "%9s %10s %11s %6s\n",
-           "sites", "trains", "speed-up", "efficiency", "loss");
+    if (c->json)
+        json_array(&c->w, "more_sites");
+    else
+        printf(
+            "\nThe same settings with other numbers of sites, the tokens shared among them:\n%8s "
+            "%9s %10s %11s %6s\n",
+            "sites", "trains", "speed-up", "efficiency", "loss");
     for (t.sites = 1; t.sites <= 64; t.sites *= 2) {
         plan_predict(&t, &o->schedule, elements, &r);
         double time = r.equal_s / t.sites;
         alone = t.sites == 1 ? time : alone;
         double efficiency = alone / time / t.sites;
-        printf("%8u %7.1f %% %10.2f %11.2f %+5.1f%%%s\n", t.sites, 100 * r.utilisation,
-               alone / time, efficiency, r.loss_percent, r.extrapolated ? "*" : "");
+        print_sites_row(c, t.sites, &r, alone / time);
         if (efficiency >= 0.7 && t.sites * time * time < best) {
             best = t.sites * time * time;
             knee = t.sites;
         }
+    }
+    if (c->json) {
+        json_end(&c->w);
+        json_int(&c->w, "knee_sites", knee);
+        return;
     }
     printf("sites x time^2 is least at %u sites: beyond it a doubling saves less than it costs "
            "(2509.03263).\n",
@@ -158,12 +270,32 @@ static void print_more_sites(const struct plan_cmd *c, const struct plan_option 
 
 /* ---- the configuration ---- */
 
-static enum err give_configuration(const struct plan_cmd *c, const struct plan_option *o)
+static enum err configuration_json(struct plan_cmd *c, const struct plan_option *o,
+                                   const char *probe)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    if (out)
+        plan_settings_print(out, c->p, o, probe);
+    bool bad = !out || fclose(out) != 0;
+    if (!bad)
+        json_text(&c->w, "configuration", text);
+    free(text);
+    return bad ? err_set(ERR_MEMORY, "no memory for the configuration") : ERR_OK;
+}
+
+static enum err give_configuration(struct plan_cmd *c, const struct plan_option *o)
 {
     const char *probe = c->source.probe ? c->source.probe : c->p->o.site_probe;
-    printf("\nConfiguration of the first row, as it is or to be merged into yours:\n\n");
-    plan_settings_print(stdout, c->p, o, probe);
-    return c->write ? plan_settings_write(c->write, c->p, o, probe) : ERR_OK;
+    if (c->json) {
+        TRY(configuration_json(c, o, probe));
+    } else {
+        if (!c->alone)
+            printf("\nConfiguration of the first row, as it is or to be merged into yours:\n\n");
+        plan_settings_print(stdout, c->p, o, probe);
+    }
+    return c->write && !c->alone ? plan_settings_write(c->write, c->p, o, probe) : ERR_OK;
 }
 
 static enum err refuse(const struct plan_cmd *c, const struct plan_option *nearest)
@@ -196,6 +328,29 @@ static enum err refuse(const struct plan_cmd *c, const struct plan_option *neare
                    less);
 }
 
+/* What a run takes with the first row. */
+static enum err give_first(struct plan_cmd *c, const struct plan_option *first)
+{
+    size_t elements[ROUND_FRAGMENTS_MAX];
+    struct fragments f;
+    if (c->alone)
+        return give_configuration(c, first);
+    TRY(sync_config_cut(&f, &c->p->s, &c->p->o, &c->p->table, first->schedule.fragments,
+                        &c->p->perm));
+    elements_of(&f, elements);
+    print_more_sites(c, first, elements);
+    TRY(print_memory(c, first));
+    TRY(print_archive(c, first));
+    return give_configuration(c, first);
+}
+
+static enum err plan_give(struct plan_cmd *c, const struct plan_option *options, size_t count,
+                          const struct plan_option *nearest, const struct plan_result *now)
+{
+    give_options(c, options, count, &(struct plan_option){c->p->sync.schedule, *now});
+    return count ? give_first(c, options) : refuse(c, nearest);
+}
+
 static enum err plan(struct run *r, void *self)
 {
     struct plan_cmd *c = self;
@@ -203,6 +358,11 @@ static enum err plan(struct run *r, void *self)
     struct plan_result now;
     size_t count, elements[ROUND_FRAGMENTS_MAX];
     c->p = r;
+    TRY(cmd_format(c->format, &c->json));
+    c->alone = c->write && strcmp(c->write, "-") == 0;
+    if (c->alone && c->json)
+        return err_set(ERR_CONFIG,
+                       "plan: --format json has the configuration: leave out --write -");
     TRY(plan_settings_may_write(c->write, c->force));
     TRY(plan_settings_own(&c->task, r));
     elements_of(&c->p->sync.fragments, elements);
@@ -210,23 +370,15 @@ static enum err plan(struct run *r, void *self)
     TRY(plan_search(&c->task,
                     &(struct plan_goal){&c->p->sync.schedule, &c->p->table, c->utilisation / 100},
                     options, &count, &nearest));
-    print_task(c);
-    print_head();
-    for (size_t i = 0; i < count; i++)
-        print_option(c, &options[i], options[i].schedule.fragments);
-    printf("as configured:\n");
-    print_option(c, &(struct plan_option){c->p->sync.schedule, now}, c->p->sync.fragments.parts);
-    print_legend(c);
-    if (!count)
-        return refuse(c, &nearest);
-    struct fragments f;
-    TRY(sync_config_cut(&f, &c->p->s, &c->p->o, &c->p->table, options[0].schedule.fragments,
-                        &c->p->perm));
-    elements_of(&f, elements);
-    print_more_sites(c, &options[0], elements);
-    TRY(print_memory(c, &options[0]));
-    TRY(print_archive(c, &options[0]));
-    return give_configuration(c, &options[0]);
+    c->w = (struct json_write){.out = stdout, .digits = 10};
+    if (c->json)
+        json_object(&c->w, NULL);
+    enum err e = plan_give(c, options, count, &nearest, &now);
+    if (c->json) {
+        json_end(&c->w);
+        putchar('\n');
+    }
+    return e;
 }
 
 /* atoll plan --inside is atoll plan inside, and atoll plan --times LIST is atoll plan times LIST.
@@ -265,13 +417,16 @@ enum err cmd_plan(int argc, char **argv)
     static const struct cmd_acts all = {
         "plan", "\nOther plans, atoll plan ACT:", "  atoll plan inside --help", acts,
         sizeof acts / sizeof *acts};
-    struct plan_cmd c = {.utilisation = 95, .source = {.role = RUN_PLAN}};
+    struct plan_cmd c = {.utilisation = 95, .format = "text", .source = {.role = RUN_PLAN}};
     const struct args_option options[] = {
         PLAN_ROWS(&c.source),
         {"utilisation", ARGS_REAL, &c.utilisation, .min = UTILISATION_MIN, .max = 99.9,
          .value = "PERCENT", .help = "Settings must train at least this share of the run's time."},
         {"write", ARGS_TEXT, &c.write, .value = "FILE",
-         .help = "Write the configuration of the best row there, in a new file."},
+         .help =
+             "Write the configuration of the best row there, in a new file; - is standard output, "
+             "without the table."},
+        FORMAT_ROW(&c.format, ": options, configured, more_sites, memory, archive, configuration"),
         {"force", ARGS_FLAG, &c.force, .help = "Replace the file of --write."},
     };
     struct args args = {

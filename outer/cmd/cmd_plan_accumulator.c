@@ -8,11 +8,13 @@
 #include "inner/train/train.h"
 #include "kernels/base/number.h"
 #include "outer/plan/accumulator.h"
+#include "outer/record/json_write.h"
 
 enum { SUMS_MAX = 16 };
 struct accumulator_options {
     const struct args *args;
     int64_t product; /* bits of mantissa of a product */
+    const char *format;
 };
 
 struct sum {
@@ -72,16 +74,57 @@ static void print_sum(const struct sum *s, int bits, int product)
     fflush(stdout);
 }
 
+static void level_json(struct json_write *w, const char *key, const struct accumulator *a)
+{
+    double lost = accumulator_lost(a);
+    json_object(w, key);
+    json_real(w, "lost", lost);
+    json_bool(w, "ok", lost < 3.9);
+    json_int(w, "least_bits", accumulator_least(*a));
+    json_real(w, "error_log2", accumulator_error(a, false));
+    json_end(w);
+}
+
+static void sums_json(const struct sums *l, int bits, int product)
+{
+    struct json_write w = {.out = stdout, .digits = 6};
+    json_object(&w, NULL);
+    json_int(&w, "bits", bits);
+    json_int(&w, "product_bits", product);
+    json_int(&w, "chunk_terms", ACCUMULATOR_CHUNK);
+    json_array(&w, "sums");
+    for (size_t i = 0; i < l->count; i++) {
+        const struct accumulator one = {bits, product, l->s[i].n, 0},
+                                 two = {bits, product, l->s[i].n, ACCUMULATOR_CHUNK};
+        json_object(&w, NULL);
+        json_int(&w, "terms", (int64_t)l->s[i].n);
+        json_text(&w, "of", l->s[i].of);
+        level_json(&w, "one_level", &one);
+        level_json(&w, "chunks", &two);
+        json_real(&w, "chunks_in_f32_error_log2", accumulator_error(&two, true));
+        json_end(&w);
+    }
+    json_end(&w);
+    json_end(&w);
+    putchar('\n');
+}
+
 static enum err accumulator(struct run *p, void *self)
 {
     const struct accumulator_options *o = self;
     const int64_t product = o->product;
     int64_t bits = 0;
+    bool json;
+    TRY(cmd_format(o->format, &json));
     if (o->args->operand_count != 1 || !number_read_whole(o->args->operand[0], &bits) || bits < 1 ||
         bits > ACCUMULATOR_BITS_MAX)
         return err_set(ERR_CONFIG, "plan accumulator: give BITS, from 1 to %d",
                        ACCUMULATOR_BITS_MAX);
     const struct sums l = sums_of(p);
+    if (json) {
+        sums_json(&l, (int)bits, (int)product);
+        return ERR_OK;
+    }
     printf(
         "Sums of products of %lld bits of mantissa in accumulators of %lld; fp16 has 10, bf16 7; "
         "products\nof fp8 E5M2 have 5, of bf16 15. chunks: of %d terms. error: simulated, of the "
@@ -102,12 +145,13 @@ static enum err accumulator(struct run *p, void *self)
 enum err cmd_plan_accumulator(int argc, char **argv, struct arena *arena)
 {
     struct args args;
-    struct accumulator_options o = {.args = &args, .product = 5};
+    struct accumulator_options o = {.args = &args, .product = 5, .format = "text"};
     struct run_source source = {.role = RUN_PLAN, .sites = 1};
     const struct args_option options[] = {
         PLAN_ROWS(&source),
         {"product", ARGS_INT, &o.product, .min = 1, .max = ACCUMULATOR_BITS_MAX, .value = "BITS",
          .help = "Bits of mantissa of a product."},
+        FORMAT_ROW(&o.format, ": sums, each with lost, ok, least_bits of one level and of chunks"),
     };
     args = (struct args){.command = "plan accumulator",
                          .summary = "Whether accumulators with BITS bits of mantissa hold the sums "

@@ -11,7 +11,8 @@
 struct inside_options {
     const char *ranks; /* "1,2,4"; NULL: powers of two */
     bool search;       /* settings, too, for each number of ranks */
-    bool json;         /* one object for each number of ranks */
+    const char *format;
+    bool json;
 };
 
 /* ---- the table ---- */
@@ -32,19 +33,39 @@ static void print_knee(const struct scaling *rows, size_t count)
         }
 }
 
-static void row_json(const struct scaling *r, bool knee)
+static void json_begin(struct json_write *w)
+{
+    json_object(w, NULL);
+    json_array(w, "rows");
+}
+
+static void json_finish(struct json_write *w)
+{
+    json_end(w);
+    json_end(w);
+    putchar('\n');
+}
+
+static void row_json(struct json_write *w, const struct scaling *r, bool knee)
+{
+    json_object(w, NULL);
+    json_int(w, "n", (int64_t)r->n);
+    json_real(w, "seconds", r->seconds);
+    json_real(w, "speedup", r->speedup);
+    json_real(w, "efficiency", r->efficiency);
+    json_real(w, "gpu_hours", r->hours);
+    json_real(w, "marginal", r->marginal);
+    json_bool(w, "knee", knee);
+    json_end(w);
+}
+
+static void times_json(const struct scaling *rows, size_t count)
 {
     struct json_write w = {.out = stdout, .digits = 10};
-    json_object(&w, NULL);
-    json_int(&w, "n", (int64_t)r->n);
-    json_real(&w, "seconds", r->seconds);
-    json_real(&w, "speedup", r->speedup);
-    json_real(&w, "efficiency", r->efficiency);
-    json_real(&w, "gpu_hours", r->hours);
-    json_real(&w, "marginal", r->marginal);
-    json_bool(&w, "knee", knee);
-    json_end(&w);
-    putchar('\n');
+    json_begin(&w);
+    for (size_t i = 0; i < count; i++)
+        row_json(&w, &rows[i], i == scaling_knee(rows, count));
+    json_finish(&w);
 }
 
 static enum err print_times(const char *times, bool json)
@@ -52,10 +73,10 @@ static enum err print_times(const char *times, bool json)
     struct scaling rows[SITE_TABLE_ROWS_MAX];
     size_t count;
     TRY(site_table_times(times, rows, &count));
-    for (size_t i = 0; json && i < count; i++)
-        row_json(&rows[i], i == scaling_knee(rows, count));
-    if (json)
+    if (json) {
+        times_json(rows, count);
         return ERR_OK;
+    }
     printf("%8s %12s %9s %11s %11s %9s\n", "n", "minutes", "S", "E", "GPU-hours", "marginal");
     for (size_t i = 0; i < count; i++)
         printf("%8.0f %12.4f %9.3f %11.4f %11.4f %9.3f\n", rows[i].n, rows[i].seconds / 60,
@@ -107,42 +128,49 @@ static void print_row(const struct site_table *c, size_t i)
            x->fits ? "yes" : "no");
 }
 
-static void print_json(const struct site_table *c, size_t i)
+static void choice_json(struct json_write *w, const struct site_table *c, size_t i)
 {
     const struct site_choice *o = &c->choices[i];
     const struct site_step *x = &o->step;
     const struct scaling *r = &c->rows[i];
-    struct json_write w = {.out = stdout, .digits = 6};
-    json_object(&w, NULL);
-    json_int(&w, "ranks", (int64_t)r->n);
-    json_int(&w, "micro_batch_tokens", (int64_t)train_micro_batch_tokens(&o->settings, (int)r->n));
-    json_int(&w, "accumulate", x->accumulate);
-    json_int(&w, "zero_stage", o->settings.train_zero_stage);
-    json_bool(&w, "recompute",
+    json_object(w, NULL);
+    json_int(w, "ranks", (int64_t)r->n);
+    json_int(w, "micro_batch_tokens", (int64_t)train_micro_batch_tokens(&o->settings, (int)r->n));
+    json_int(w, "accumulate", x->accumulate);
+    json_int(w, "zero_stage", o->settings.train_zero_stage);
+    json_bool(w, "recompute",
               o->settings.train_activation_checkpointing == TRAIN_CHECKPOINTING_BLOCK);
-    json_real(&w, "bucket_mb", o->settings.train_bucket_mb);
-    json_real(&w, "micro_s", x->micro_s);
-    json_real(&w, "update_s", x->update_s);
-    json_real(&w, "sums_s", x->sums_s);
-    json_real(&w, "exposed_s", x->exposed_s);
-    json_real(&w, "gather_s", x->gather_s);
-    json_real(&w, "step_s", x->step_s);
-    json_real(&w, "tokens_per_second", x->tokens_s);
-    json_real(&w, "mfu", x->mfu);
-    json_real(&w, "speedup", r->speedup);
-    json_real(&w, "efficiency", r->efficiency);
-    json_real(&w, "marginal", r->marginal);
-    json_real(&w, "gpu_hours", r->hours);
-    json_real(&w, "price", r->hours * c->costs->price_hour);
-    json_real(&w, "watts", c->costs->watts);
-    json_int(&w, "sum_bytes", (int64_t)x->sum_bytes);
-    json_real(&w, "intensity", site_table_intensity(c, x));
-    json_int(&w, "memory_bytes", (int64_t)x->memory.total);
-    json_bool(&w, "fits", x->fits);
-    json_int(&w, "accumulate_hidden", site_model_accumulate(x));
-    json_bool(&w, "knee", i == scaling_knee(c->rows, c->count));
-    json_end(&w);
-    putchar('\n');
+    json_real(w, "bucket_mb", o->settings.train_bucket_mb);
+    json_real(w, "micro_s", x->micro_s);
+    json_real(w, "update_s", x->update_s);
+    json_real(w, "sums_s", x->sums_s);
+    json_real(w, "exposed_s", x->exposed_s);
+    json_real(w, "gather_s", x->gather_s);
+    json_real(w, "step_s", x->step_s);
+    json_real(w, "tokens_per_second", x->tokens_s);
+    json_real(w, "mfu", x->mfu);
+    json_real(w, "speedup", r->speedup);
+    json_real(w, "efficiency", r->efficiency);
+    json_real(w, "marginal", r->marginal);
+    json_real(w, "gpu_hours", r->hours);
+    json_real(w, "price", r->hours * c->costs->price_hour);
+    json_real(w, "watts", c->costs->watts);
+    json_int(w, "sum_bytes", (int64_t)x->sum_bytes);
+    json_real(w, "intensity", site_table_intensity(c, x));
+    json_int(w, "memory_bytes", (int64_t)x->memory.total);
+    json_bool(w, "fits", x->fits);
+    json_int(w, "accumulate_hidden", site_model_accumulate(x));
+    json_bool(w, "knee", i == scaling_knee(c->rows, c->count));
+    json_end(w);
+}
+
+static void print_json(const struct site_table *c)
+{
+    struct json_write w = {.out = stdout, .digits = 6};
+    json_begin(&w);
+    for (size_t i = 0; i < c->count; i++)
+        choice_json(&w, c, i);
+    json_finish(&w);
 }
 
 static void print_legend(const struct site_table *c, bool searched)
@@ -184,11 +212,12 @@ static void print_intensity(const struct site_table *c)
 
 static enum err inside(struct run *p, void *self)
 {
-    const struct inside_options *o = self;
+    struct inside_options *o = self;
     struct site_table c;
+    TRY(cmd_format(o->format, &o->json));
     TRY(site_table_make(&c, p, o->ranks, o->search));
-    for (size_t i = 0; o->json && i < c.count; i++)
-        print_json(&c, i);
+    if (o->json)
+        print_json(&c);
     if (o->json)
         return o->search ? site_table_fits(&c) : ERR_OK;
     print_head(&c, p);
@@ -203,7 +232,7 @@ static enum err inside(struct run *p, void *self)
 
 enum err cmd_plan_inside(int argc, char **argv, struct arena *arena)
 {
-    struct inside_options o = {0};
+    struct inside_options o = {.format = "text"};
     struct run_source source = {.role = RUN_PLAN, .sites = 1};
     const struct args_option options[] = {
         PLAN_ROWS(&source),
@@ -212,7 +241,7 @@ enum err cmd_plan_inside(int argc, char **argv, struct arena *arena)
         {"search", ARGS_FLAG, &o.search,
          .help = "For each number of ranks the micro-batch, recomputation, ZeRO stage and bucket "
                  "with the most tokens per second that fit the memory."},
-        {"json", ARGS_FLAG, &o.json, .help = "One JSON object for each row, times in seconds."},
+        FORMAT_ROW(&o.format, ": rows, times in seconds"),
     };
     struct args args = {.command = "plan inside",
                         .summary = "The ranks of one site: step time, exposed communication, "
@@ -229,9 +258,10 @@ enum err cmd_plan_inside(int argc, char **argv, struct arena *arena)
 
 enum err cmd_plan_times(int argc, char **argv, struct arena *arena)
 {
-    bool json = false;
+    const char *format = "text";
+    bool json;
     const struct args_option options[] = {
-        {"json", ARGS_FLAG, &json, .help = "One JSON object for each row, times in seconds."},
+        FORMAT_ROW(&format, ": rows, times in seconds"),
     };
     struct args args = {.command = "plan times",
                         .summary = "Speed-up, efficiency, GPU-hours and knee of measured times.",
@@ -242,5 +272,6 @@ enum err cmd_plan_times(int argc, char **argv, struct arena *arena)
     TRY(args_parse(&args, argc, argv, arena));
     if (args.help)
         return ERR_OK;
+    TRY(cmd_format(format, &json));
     return print_times(args.operand_count == 1 ? args.operand[0] : "", json);
 }

@@ -5,6 +5,32 @@
 #include <stdio.h>
 #include "outer/cmd/cmd_plan.h"
 #include "outer/plan/plan_layers.h"
+#include "outer/record/json_write.h"
+
+static void layers_json(const struct run *p, const struct plan_layers *l, double period_s,
+                        int64_t every)
+{
+    char text[PLAN_LAYERS_TEXT];
+    struct json_write w = {.out = stdout, .digits = 9};
+    json_object(&w, NULL);
+    json_int(&w, "sync_every", p->o.outer_sync_every);
+    json_array(&w, "slices");
+    for (unsigned i = 0; i < l->count; i++) {
+        plan_layers_text(&l->slice[i], (int)p->s.model_layers, text, sizeof text);
+        json_text(&w, NULL, text);
+    }
+    json_end(&w);
+    json_int(&w, "overlap_steps", l->span);
+    json_bool(&w, "before_update", l->span < p->o.outer_sync_every);
+    json_text(&w, "codec", config_choice_name(outer_codec_choices, p->o.outer_codec));
+    json_real(&w, "wait_s", l->wait_s);
+    json_real(&w, "wait_percent", 100 * l->wait_s / period_s);
+    json_int(&w, "fill_in_exchanges", l->more);
+    if (every)
+        json_int(&w, "try_sync_every", every);
+    json_end(&w);
+    putchar('\n');
+}
 
 /* DreamDDP's schedule for the configured H and codec. */
 static enum err layers(struct run *p, void *self)
@@ -12,7 +38,8 @@ static enum err layers(struct run *p, void *self)
     struct plan_task t;
     struct plan_layers l;
     char text[PLAN_LAYERS_TEXT];
-    (void)self;
+    bool json;
+    TRY(cmd_format(*(const char **)self, &json));
     TRY(plan_settings_own(&t, p));
     TRY(plan_layers_make(&l, p, &t.link));
     int64_t every = 0;
@@ -20,6 +47,10 @@ static enum err layers(struct run *p, void *self)
     bool slow = l.wait_s > PLAN_LAYERS_WAIT * period_s;
     if (slow)
         TRY(plan_layers_every(&every, p, &t.link));
+    if (json) {
+        layers_json(p, &l, period_s, every);
+        return ERR_OK;
+    }
     printf("outer:\n  sync_every: %lld\n  partition: slices\n  slices: [",
            (long long)p->o.outer_sync_every);
     for (unsigned i = 0; i < l.count; i++) {
@@ -52,7 +83,10 @@ static enum err layers(struct run *p, void *self)
 enum err cmd_plan_layers(int argc, char **argv, struct arena *arena)
 {
     struct run_source source = {.role = RUN_PLAN};
-    const struct args_option options[] = {PLAN_ROWS(&source)};
+    const char *format = "text";
+    const struct args_option options[] = {
+        PLAN_ROWS(&source),
+        FORMAT_ROW(&format, ": slices, wait_s of a period of sync_every steps")};
     struct args args = {.command = "plan layers",
                         .summary = "Layers in slices that hide under training (DreamDDP), for the "
                                    "configured H and codec and plan.layers_ms. Merge what it "
@@ -62,5 +96,5 @@ enum err cmd_plan_layers(int argc, char **argv, struct arena *arena)
                         .options = options,
                         .count = sizeof options / sizeof *options};
     (void)arena;
-    return cmd_run(&args, &source, argc, argv, layers, NULL);
+    return cmd_run(&args, &source, argc, argv, layers, &format);
 }

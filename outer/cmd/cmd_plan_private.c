@@ -8,13 +8,16 @@
 #include <stdio.h>
 #include "outer/plan/plan_private.h"
 #include "outer/plan/private_costs.h"
+#include "outer/record/json_write.h"
 #include "outer/view/secure.h"
 
 struct private_options {
     int64_t records; /* of the site; 0: counted in data.train */
     bool site_level; /* instead: a site's whole participation */
     int64_t sites;   /* of that; 0: those of outer.sites */
-    bool force;      /* prints it where the noise is more than the signal */
+    const char *format;
+    bool json;
+    bool force; /* prints it where the noise is more than the signal */
 };
 static const double targets[] = {1, 3, 8};
 enum { TARGETS = sizeof targets / sizeof *targets, BATCHES = 4 };
@@ -95,21 +98,25 @@ static enum err print_batches(const struct private_costs *x)
 /* Below 1 the noise of all steps together is as long as all that the clipped gradients can add up
  * to, were they alike: nothing can be learned. At 3.2 and 4.7 the encoder of
  * docs/privacy-methods.md 4 kept 69 and 74 % of the accuracy that it has without privacy. */
-static void print_verdict(const struct private_costs *x)
+static const char *verdict_of(double all)
 {
     static const double HOPELESS = 1, DOUBTFUL = 3;
+    return all < HOPELESS
+               ? "nothing would be learned: the noise is longer than all gradients "
+                 "together; take larger batches, more steps, a smaller model, or a larger "
+                 "epsilon"
+           : all < DOUBTFUL
+               ? "it may learn little; train on public text of this size, with this noise, before "
+                 "records are spent"
+               : "the signal carries; what accuracy it leaves, a run on public text of this size, "
+                 "with this noise, tells";
+}
+
+static void print_verdict(const struct private_costs *x)
+{
     double all = private_costs_signal_all(x, x->charge.noise);
-    const char *words =
-        all < HOPELESS ? "nothing would be learned: the noise is longer than all gradients "
-                         "together; take larger batches, more steps, a smaller model, or a larger "
-                         "epsilon"
-        : all < DOUBTFUL
-            ? "it may learn little; train on public text of this size, with this noise, before "
-              "records are spent"
-            : "the signal carries; what accuracy it leaves, a run on public text of this size, "
-              "with this noise, tells";
     printf("\nverdict        signal over noise of all %lld steps is %.3g: %s.\n",
-           (long long)x->s->train_steps, all, words);
+           (long long)x->s->train_steps, all, verdict_of(all));
 }
 
 static void print_leave(const struct run *p)
@@ -120,6 +127,98 @@ static void print_leave(const struct run *p)
         return;
     secure_leave(text, &m, (unsigned)p->o.outer_sites.count, p->o.outer_mode == OUTER_MODE_STRICT);
     printf("leaving        %s.\n", text);
+}
+
+/* ---- JSON ---- */
+static enum err target_json(struct json_write *w, const struct private_costs *x, double epsilon)
+{
+    double noise;
+    TRY(private_costs_noise(x, epsilon, &noise));
+    json_object(w, NULL);
+    json_real(w, "epsilon", epsilon);
+    json_real(w, "noise", noise);
+    json_real(w, "unamplified", private_costs_unamplified(x, epsilon));
+    json_real(w, "signal", private_costs_signal(x, noise));
+    json_real(w, "signal_of_all_steps", private_costs_signal_all(x, noise));
+    json_end(w);
+    return ERR_OK;
+}
+
+static enum err batches_json(struct json_write *w, const struct private_costs *x)
+{
+    double epsilon = x->s->privacy_epsilon > 0 ? x->s->privacy_epsilon : targets[1];
+    json_array(w, "batches");
+    for (int i = 0; i < BATCHES; i++) {
+        const struct private_costs y = private_costs_larger(x, i);
+        double noise;
+        if (y.q >= 1)
+            break;
+        TRY(private_costs_noise(&y, epsilon, &noise));
+        json_object(w, NULL);
+        json_int(w, "batch_tokens", x->s->train_batch_tokens << i);
+        json_real(w, "epsilon", epsilon);
+        json_real(w, "q", y.q);
+        json_real(w, "noise", noise);
+        json_real(w, "signal", private_costs_signal(&y, noise));
+        json_real(w, "epochs", y.q * (double)x->s->train_steps);
+        json_end(w);
+    }
+    json_end(w);
+    return ERR_OK;
+}
+
+static void question_json(struct json_write *w, const struct private_costs *x)
+{
+    json_text(w, "unit", x->charge.unit);
+    json_int(w, "records", (int64_t)x->charge.records);
+    json_int(w, "expected", (int64_t)x->charge.expected);
+    json_text(w, "sampling", x->charge.sampling);
+    json_real(w, "q", x->q);
+    json_int(w, "steps", x->s->train_steps);
+    json_real(w, "delta", x->s->privacy_delta);
+    json_real(w, "parameters", x->values);
+    json_real(w, "clip", x->charge.clip);
+}
+
+static enum err private_json(struct private_costs *x)
+{
+    struct json_write w = {.out = stdout, .digits = 9};
+    char claim[PRIVATE_COSTS_CLAIM_MAX];
+    TRY(private_costs_claim(x, claim));
+    double all = private_costs_signal_all(x, x->charge.noise);
+    json_object(&w, NULL);
+    question_json(&w, x);
+    json_real(&w, "noise", x->charge.noise);
+    json_bool(&w, "noise_configured", x->given);
+    json_real(&w, "epsilon", x->epsilon);
+    json_text(&w, "claim", claim);
+    json_array(&w, "targets");
+    for (int i = 0; i < TARGETS; i++)
+        TRY(target_json(&w, x, targets[i]));
+    json_end(&w);
+    TRY(batches_json(&w, x));
+    json_real(&w, "signal_of_all_steps", all);
+    json_text(&w, "verdict", verdict_of(all));
+    json_end(&w);
+    putchar('\n');
+    return private_costs_within(x);
+}
+
+static void sites_json(const struct run *p, const struct plan_site_level *l, int64_t rounds,
+                       size_t sites, double epsilon)
+{
+    struct json_write w = {.out = stdout, .digits = 9};
+    json_object(&w, NULL);
+    json_text(&w, "unit", "site");
+    json_int(&w, "rounds", rounds);
+    json_int(&w, "parameters", (int64_t)p->table.parameters);
+    json_int(&w, "sites", (int64_t)sites);
+    json_real(&w, "epsilon", epsilon);
+    json_real(&w, "delta", p->s.privacy_delta);
+    json_real(&w, "noise", l->noise);
+    json_real(&w, "noise_over_signal", l->ratio);
+    json_end(&w);
+    putchar('\n');
 }
 
 /* ---- whole sites ---- */
@@ -134,12 +233,16 @@ static enum err plan_of_sites(const struct run *p, const struct private_options 
                                    "there are: --sites N");
     const struct plan_site_level l = plan_site_level(
         rounds, (double)sites, (double)p->table.parameters, epsilon, s->privacy_delta);
-    printf("unit           a site: all that it contributes\n"
-           "releases       %" PRId64 " rounds of %zu parameters, all %zu sites in each, so "
-           "sampling amplifies nothing\n"
-           "claim          (epsilon, delta) = (%g, %g), noise multiplier %.6g, exact\n",
-           rounds, p->table.parameters, sites, epsilon, s->privacy_delta, l.noise);
-    printf("Noise norm is %.4g times the largest possible signal.\n", l.ratio);
+    if (o->json)
+        sites_json(p, &l, rounds, sites, epsilon);
+    else
+        printf("unit           a site: all that it contributes\n"
+               "releases       %" PRId64 " rounds of %zu parameters, all %zu sites in each, so "
+               "sampling amplifies nothing\n"
+               "claim          (epsilon, delta) = (%g, %g), noise multiplier %.6g, exact\n",
+               rounds, p->table.parameters, sites, epsilon, s->privacy_delta, l.noise);
+    if (!o->json)
+        printf("Noise norm is %.4g times the largest possible signal.\n", l.ratio);
     if (l.ratio <= 1 || o->force)
         return ERR_OK;
     return err_set(ERR_CONFIG,
@@ -152,14 +255,18 @@ static enum err plan_of_sites(const struct run *p, const struct private_options 
 
 static enum err private_plan(struct run *p, void *self)
 {
-    const struct private_options *o = self;
+    struct private_options *o = self;
+    TRY(cmd_format(o->format, &o->json));
     struct settings s = run_site_settings(p);
     struct private_costs x;
     if (o->site_level)
         return plan_of_sites(p, o);
     TRY(private_costs_open(&x, &s, (uint32_t)p->index, o->records, p->table.parameters));
-    print_question(&x);
+    if (!o->json)
+        print_question(&x);
     TRY(private_costs_check(&x));
+    if (o->json)
+        return private_json(&x);
     TRY(print_configured(&x));
     TRY(print_targets(&x));
     TRY(print_batches(&x));
@@ -170,7 +277,7 @@ static enum err private_plan(struct run *p, void *self)
 
 enum err cmd_plan_private(int argc, char **argv, struct arena *arena)
 {
-    struct private_options o = {0};
+    struct private_options o = {.format = "text"};
     struct run_source source = {.role = RUN_MODEL};
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &source.config, .value = "FILE",
@@ -182,6 +289,7 @@ enum err cmd_plan_private(int argc, char **argv, struct arena *arena)
         {"site-level", ARGS_FLAG, &o.site_level,
          .help = "Instead, what protecting a site's whole participation would cost."},
         {"force", ARGS_FLAG, &o.force, .help = "With --site-level: print what is refused."},
+        FORMAT_ROW(&o.format, ": the site's records, noise, claim, targets, batches, verdict"),
     };
     struct args args = {.command = "plan private",
                         .summary = "The privacy budget of a site. Epsilon of the configured noise, "

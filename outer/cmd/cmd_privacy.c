@@ -15,6 +15,7 @@
 #include "outer/cmd/privacy_verify.h"
 #include "outer/budget/accountant.h"
 #include "outer/budget/banded.h"
+#include "outer/record/json_write.h"
 #include "outer/view/spent.h"
 
 /* Options that are numbers without a default. */
@@ -64,47 +65,78 @@ static void print_account(const struct accountant *a, const struct asked *b, dou
             a->unamplified, unit, floor(1 / b->q), a->participations);
 }
 
+static void account_json(const struct accountant *a, const struct asked *b, double noise,
+                         const char *unit)
+{
+    struct json_write w = {.out = stdout, .digits = 9};
+    json_object(&w, NULL);
+    json_real(&w, "noise", noise);
+    json_int(&w, "steps", b->steps);
+    json_real(&w, "q", b->q);
+    json_real(&w, "delta", b->delta);
+    json_text(&w, "unit", unit);
+    json_real(&w, "epsilon", a->epsilon[a->holds]);
+    json_text(&w, "accountant", accountant_name[a->holds]);
+    json_real(&w, "epsilon_exact", a->epsilon[ACCOUNTANT_EXACT]);
+    json_real(&w, "epsilon_pld", a->epsilon[ACCOUNTANT_PLD]);
+    json_real(&w, "epsilon_rdp", a->epsilon[ACCOUNTANT_RDP]);
+    json_real(&w, "rdp_order", a->order);
+    json_real(&w, "unamplified", a->unamplified);
+    json_end(&w);
+    putchar('\n');
+}
+
 static enum err privacy_account(int argc, char **argv, struct arena *arena)
 {
     struct asked b = {0};
     double noise = NOT_GIVEN, epsilon = NOT_GIVEN;
-    const char *unit = "record";
+    const char *unit = "record", *format = "text";
+    bool json;
     const struct args_option options[] = {
         ASKED_ROWS(&b),
-        {"noise", ARGS_REAL, &noise, .value = "Z", .min = SAMPLED_NOISE_MIN,
+        {"noise-multiplier", ARGS_REAL, &noise, .value = "Z", .min = SAMPLED_NOISE_MIN,
          .max = SAMPLED_NOISE_MAX,
-         .help = "Noise multiplier: standard deviation of the noise over the clipping norm."},
+         .help = "Standard deviation of the noise over the clipping norm.", .former = "noise"},
         {"epsilon", ARGS_REAL, &epsilon, .value = "EPSILON", .min = 1e-6, .max = 1e6,
-         .help = "Instead of --noise: prints the smallest noise multiplier for this epsilon."},
+         .help = "Instead of --noise-multiplier: prints the smallest noise multiplier for this "
+                 "epsilon."},
         {"unit", ARGS_TEXT, &unit, .value = "NAME",
          .help = "What is clipped and sampled as one: sequence, document, owner; printed only."},
+        FORMAT_ROW(&format, ": noise, epsilon and the epsilon of each method"),
     };
     struct args args = {
         .command = "privacy account",
         .summary = "Epsilon of training with DP-SGD, or the noise for an epsilon: exact, by Renyi "
                    "DP and by the privacy loss distribution.",
-        .example = "atoll privacy account --q 0.01 --noise 1.1 --steps 1000 --delta 1e-5",
+        .example =
+            "atoll privacy account --q 0.01 --noise-multiplier 1.1 --steps 1000 --delta 1e-5",
         .options = options,
         .count = sizeof options / sizeof *options};
     TRY(args_parse(&args, argc, argv, arena));
     if (args.help)
         return ERR_OK;
+    TRY(cmd_format(format, &json));
     if ((noise == NOT_GIVEN) == (epsilon == NOT_GIVEN))
-        return err_set(ERR_CONFIG, "privacy account: give either --noise Z, for the epsilon, or "
-                                   "--epsilon EPSILON, for the noise");
+        return err_set(ERR_CONFIG,
+                       "privacy account: give either --noise-multiplier Z, for the epsilon, "
+                       "or --epsilon EPSILON, for the noise");
     if (noise == NOT_GIVEN)
         TRY(accountant_noise(
             &noise, &(struct accountant_goal){b.q, b.steps, b.delta, epsilon, .spent_count = 0}));
     const struct sampled_steps s = {b.q, noise, b.steps};
     struct accountant a;
     TRY(accountant_epsilon(&a, &s, 1, b.delta));
-    print_account(&a, &b, noise, unit);
+    if (json)
+        account_json(&a, &b, noise, unit);
+    else
+        print_account(&a, &b, noise, unit);
     return ERR_OK;
 }
 
-/* One line of the table: noise for the epsilon, and the error of the model's state. */
+/* One line of the table, or with w an object of it: noise for the epsilon, and the error of the
+ * model's state. */
 static enum err print_banded(const struct asked *b, double epsilon, int64_t bands,
-                             double independent, double *rms)
+                             double independent, double *rms, struct json_write *w)
 {
     struct sampled_steps s = banded_cyclic(bands, b->q, 1, b->steps);
     double noise, error;
@@ -112,22 +144,64 @@ static enum err print_banded(const struct asked *b, double epsilon, int64_t band
         &noise, &(struct accountant_goal){s.q, s.steps, b->delta, epsilon, .spent_count = 0}));
     TRY(banded_error(&error, bands, b->steps));
     *rms = noise * banded_column(bands) * error;
-    printf("%6" PRId64 " %10.4g %8" PRId64 " %12.6g %14.6g %8.4g\n", bands, s.q, s.steps, noise,
-           *rms, independent > 0 ? independent / *rms : 1);
+    double gain = independent > 0 ? independent / *rms : 1;
+    if (!w) {
+        printf("%6" PRId64 " %10.4g %8" PRId64 " %12.6g %14.6g %8.4g\n", bands, s.q, s.steps, noise,
+               *rms, gain);
+        return ERR_OK;
+    }
+    json_object(w, NULL);
+    json_int(w, "bands", bands);
+    json_real(w, "rate", s.q);
+    json_int(w, "releases", s.steps);
+    json_real(w, "noise", noise);
+    json_real(w, "rms_error", *rms);
+    json_real(w, "gain", gain);
+    json_end(w);
+    return ERR_OK;
+}
+
+/* bands 1, 2, 4, .. and `most`. */
+static enum err banded_rows(const struct asked *b, double epsilon, int64_t most,
+                            struct json_write *w)
+{
+    double independent = 0, rms;
+    for (int64_t bands = 1;; bands = bands * 2 < most ? bands * 2 : most) {
+        TRY(print_banded(b, epsilon, bands, independent, &rms, w));
+        independent = bands == 1 ? rms : independent;
+        if (bands == most)
+            return ERR_OK;
+    }
+}
+
+static enum err banded_json(const struct asked *b, double epsilon, int64_t most)
+{
+    struct json_write w = {.out = stdout, .digits = 9};
+    json_object(&w, NULL);
+    json_real(&w, "epsilon", epsilon);
+    json_real(&w, "delta", b->delta);
+    json_array(&w, "rows");
+    TRY(banded_rows(b, epsilon, most, &w));
+    json_end(&w);
+    json_end(&w);
+    putchar('\n');
     return ERR_OK;
 }
 
 static enum err privacy_banded(int argc, char **argv, struct arena *arena)
 {
     struct asked b = {0};
-    double epsilon = NOT_GIVEN, independent = 0, rms;
+    double epsilon = NOT_GIVEN;
     int64_t most = 0;
+    const char *format = "text";
+    bool json;
     const struct args_option options[] = {
         ASKED_ROWS(&b),
         {"epsilon", ARGS_REAL, &epsilon, .value = "EPSILON", .min = 1e-6, .max = 1e6,
          .required = true, .help = "The epsilon that every line of the table reaches."},
         {"bands", ARGS_INT, &most, .value = "N", .max = BANDED_BANDS_MAX,
          .help = "Most bands; 0: as many as q allows, 1 / q."},
+        FORMAT_ROW(&format, ": rows of the table"),
     };
     struct args args = {
         .command = "privacy banded",
@@ -140,6 +214,7 @@ static enum err privacy_banded(int argc, char **argv, struct arena *arena)
     TRY(args_parse(&args, argc, argv, arena));
     if (args.help)
         return ERR_OK;
+    TRY(cmd_format(format, &json));
     if (b.steps > BANDED_STEPS_MAX)
         return err_set(ERR_CONFIG, "privacy banded: --steps is %" PRId64 "; give at most %d",
                        b.steps, BANDED_STEPS_MAX);
@@ -150,37 +225,96 @@ static enum err privacy_banded(int argc, char **argv, struct arena *arena)
                        " steps give at most %.0f: a unit returns after that many steps",
                        most, b.q, b.steps, allowed);
     most = most ? most : (int64_t)allowed;
+    if (json)
+        return banded_json(&b, epsilon, most);
     printf("%6s %10s %8s %12s %14s %8s\n", "bands", "rate", "releases", "noise", "rms error",
            "gain");
-    for (int64_t bands = 1;; bands = bands * 2 < most ? bands * 2 : most) {
-        TRY(print_banded(&b, epsilon, bands, independent, &rms));
-        independent = bands == 1 ? rms : independent;
-        if (bands == most)
-            break;
-    }
+    TRY(banded_rows(&b, epsilon, most, NULL));
     printf("sampling: cyclic Poisson; the data are in `bands` parts, step i draws from part i mod "
            "bands with the rate.\nnoise is relative to a column's norm; rms error is in clipping "
            "norms, over all prefix sums; bands 1 is independent noise.\n");
     return ERR_OK;
 }
 
+/* ---- several directories ---- */
+static void claim_json(struct json_write *w, const char *why, double epsilon, double delta)
+{
+    json_real(w, "epsilon", why ? NAN : epsilon);
+    json_real(w, "delta", delta);
+    if (why)
+        json_text(w, "unclaimed", why);
+}
+
+static void spent_sum_json(struct json_write *w, const struct spent *s, const char *directory,
+                           const char *unit)
+{
+    json_object(w, NULL);
+    json_text(w, "directory", directory);
+    json_int(w, "steps", s->budget.steps);
+    json_text(w, "unit", unit);
+    claim_json(w, s->unclaimed, s->account.epsilon[s->account.holds], s->delta);
+    json_end(w);
+}
+
+static void sum_begin(struct json_write *w)
+{
+    json_object(w, NULL);
+    json_array(w, "directories");
+}
+
+static void spent_one(const struct spent *s, const char *directory, struct json_write *w)
+{
+    const struct budget_plan none = spent_plan(s);
+    const char *unit = budget_unit(&s->budget, &none);
+    double epsilon = s->account.epsilon[s->account.holds];
+    if (w) {
+        spent_sum_json(w, s, directory, unit);
+        return;
+    }
+    printf("%-24s %8" PRId64 " steps, unit %s", directory, s->budget.steps, unit);
+    if (s->unclaimed)
+        printf(", no epsilon can be claimed: %s\n", s->unclaimed);
+    else
+        printf(", epsilon %.6g at delta %g\n", epsilon, s->delta);
+}
+
+static void sum_text(const char *why, double epsilon, double delta, const char *unit)
+{
+    if (why)
+        printf("together                 no epsilon can be claimed: %s\n", why);
+    else
+        printf(
+            "together                 (epsilon, delta) = (%.6g, %g), unit %s: of who has records "
+            "in all of them\n",
+            epsilon, delta, unit);
+}
+
+static void sum_json(struct json_write *w, const char *why, double epsilon, double delta,
+                     const char *unit)
+{
+    json_end(w);
+    json_object(w, "together");
+    claim_json(w, why, epsilon, delta);
+    json_text(w, "unit", unit);
+    json_end(w);
+    json_end(w);
+    putchar('\n');
+}
+
 /* Several directories: what an owner has spent whose records are in all of them. */
-static enum err spent_sum(const struct args *args, const struct spent_options *o,
+static enum err spent_sum(const struct args *args, const struct spent_options *o, bool json,
                           struct arena *arena)
 {
+    struct json_write w = {.out = stdout, .digits = 9};
     struct budget all = {.count = 0};
     struct spent s;
     struct accountant a;
     double delta = 0;
     for (int i = 0; i < args->operand_count; i++) {
         TRY(spent_read(&s, args->operand[i], o, arena));
-        const struct budget_plan none = spent_plan(&s);
-        printf("%-24s %8" PRId64 " steps, unit %s", args->operand[i], s.budget.steps,
-               budget_unit(&s.budget, &none));
-        if (s.unclaimed)
-            printf(", no epsilon can be claimed: %s\n", s.unclaimed);
-        else
-            printf(", epsilon %.6g at delta %g\n", s.account.epsilon[s.account.holds], s.delta);
+        if (json && i == 0)
+            sum_begin(&w);
+        spent_one(&s, args->operand[i], json ? &w : NULL);
         delta = i == 0 || s.delta < delta ? s.delta : delta;
         for (size_t k = 0; k < s.budget.count; k++)
             TRY(budget_join(&all, &s.budget.settings[k].charge, s.budget.settings[k].steps));
@@ -189,13 +323,11 @@ static enum err spent_sum(const struct args *args, const struct spent_options *o
     const char *why = budget_unclaimed(&all, &none);
     if (!why)
         TRY(budget_epsilon(&a, &all, &none));
-    if (why)
-        printf("together                 no epsilon can be claimed: %s\n", why);
+    double epsilon = why ? NAN : a.epsilon[a.holds];
+    if (json)
+        sum_json(&w, why, epsilon, delta, budget_unit(&all, &none));
     else
-        printf(
-            "together                 (epsilon, delta) = (%.6g, %g), unit %s: of who has records "
-            "in all of them\n",
-            a.epsilon[a.holds], delta, budget_unit(&all, &none));
+        sum_text(why, epsilon, delta, budget_unit(&all, &none));
     return ERR_OK;
 }
 
@@ -203,12 +335,13 @@ static enum err privacy_ledger(int argc, char **argv, struct arena *arena)
 {
     struct spent_options o = {.delta = 0, .cap = 0};
     const char *format = "text";
+    bool json;
     const struct args_option options[] = {
         {"delta", ARGS_REAL, &o.delta, .value = "DELTA", .max = 0.999,
          .help = "Delta of the epsilon; 0: as the site's record has it."},
-        {"cap", ARGS_REAL, &o.cap, .value = "EPSILON", .max = 1e6,
-         .help = "Cap to compare with; 0: as the site's record has it."},
-        {"format", ARGS_TEXT, &format, .value = "text|json", .help = "json: one object."},
+        {"epsilon-max", ARGS_REAL, &o.cap, .value = "EPSILON", .max = 1e6,
+         .help = "Cap to compare with; 0: as the site's record has it.", .former = "cap"},
+        FORMAT_ROW(&format, "; of several directories: directories and together"),
     };
     struct args args = {
         .command = "privacy ledger",
@@ -225,13 +358,11 @@ static enum err privacy_ledger(int argc, char **argv, struct arena *arena)
     TRY(args_parse(&args, argc, argv, arena));
     if (args.help)
         return ERR_OK;
-    bool json = strcmp(format, "json") == 0;
-    if (!args.operand_count || (json && args.operand_count > 1) ||
-        (!json && strcmp(format, "text") != 0))
-        return err_set(ERR_CONFIG, "privacy ledger: give the run.dir of a site, or several, and "
-                                   "--format text, or json for one");
+    TRY(cmd_format(format, &json));
+    if (!args.operand_count)
+        return err_set(ERR_CONFIG, "privacy ledger: give the run.dir of a site, or several");
     if (args.operand_count > 1)
-        return spent_sum(&args, &o, arena);
+        return spent_sum(&args, &o, json, arena);
     TRY(spent_read(&s, args.operand[0], &o, arena));
     if (json)
         spent_print_json(&s);
@@ -255,7 +386,7 @@ enum err cmd_privacy(int argc, char **argv)
 {
     static const struct cmd_acts privacy = {
         "privacy", "atoll privacy ACT: differential privacy in numbers.",
-        "  atoll privacy account --q 0.01 --noise 1.1 --steps 1000 --delta 1e-5", acts,
+        "  atoll privacy account --q 0.01 --noise-multiplier 1.1 --steps 1000 --delta 1e-5", acts,
         sizeof acts / sizeof *acts};
     process_files_private(); /* canaries are a secret */
     return cmd_acts_run(&privacy, argc, argv);

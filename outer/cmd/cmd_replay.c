@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/clock.h"
+#include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/record/json_write.h"
 #include "outer/run/archives.h"
@@ -176,9 +177,7 @@ static enum err verdict(const struct replay_result *r)
 static enum err replay(struct replay_cmd *c, const struct args *args)
 {
     struct replay_result r;
-    c->json = strcmp(c->format, "json") == 0;
-    if (!c->json && strcmp(c->format, "text") != 0)
-        return err_set(ERR_CONFIG, "replay: --format is text or json, not %s", c->format);
+    TRY(cmd_format(c->format, &c->json));
     TRY(archives_open(&c->a, &c->o, args));
     const struct replay_options o = {.sources = c->a.sources,
                                      .count = c->a.count,
@@ -228,7 +227,7 @@ enum err cmd_replay(int argc, char **argv)
         {"ca", ARGS_TEXT, &c.o.ca, .value = "FILE",
          .help = "ca.pem: the aggregator's certificate, which a site keeps, must be of this "
                  "authority; without it the key that the site has accepted is believed."},
-        {"format", ARGS_TEXT, &c.format, .value = "text|json", .help = "Of the output."},
+        FORMAT_ROW(&c.format, ": findings, rounds by how they were recomputed, outer_state"),
     };
     struct args args = {
         .command = "replay",

@@ -31,7 +31,8 @@ static enum err report(const struct args *args, const struct report_options *o, 
     TRY(page_report_write(o->out, runs, count, o->wan));
     for (size_t i = 0; i < count; i++)
         if (runs[i].role == REPORT_AGGREGATOR && *runs[i].end.short_of_sites)
-            printf("%s: %s\n", runs[i].name, runs[i].end.short_of_sites);
+            fprintf(strcmp(o->out, "-") == 0 ? stderr : stdout, "%s: %s\n", runs[i].name,
+                    runs[i].end.short_of_sites);
     *ended = true;
     for (size_t i = 0; i < count; i++)
         *ended = *ended && (runs[i].end.finished || runs[i].role == REPORT_SEEN);
@@ -90,13 +91,19 @@ static enum err report_once(const struct args *args, const struct report_options
 static enum err privacy(const struct args *args, const char *out, const char *format,
                         struct arena *a)
 {
-    bool text = strcmp(format, "text") == 0;
-    if (args->operand_count != 1 || (!text && strcmp(format, "html") != 0))
+    static const char *const forms[] = {
+        [OFFICER_HTML] = "html", [OFFICER_TEXT] = "text", [OFFICER_JSON] = "json"};
+    enum { FORMS = sizeof forms / sizeof *forms };
+    int form = 0;
+    while (form < FORMS && strcmp(format, forms[form]) != 0)
+        form++;
+    if (form == FORMS || args->operand_count != 1)
         return err_set(ERR_CONFIG, "report --privacy: give the run.dir of one site, and --format "
-                                   "html or text");
-    TRY(officer_write(text ? NULL : out, args->operand[0], a));
-    if (!text && strcmp(out, "-") != 0)
-        printf("%s\n", out);
+                                   "html, text or json");
+    const char *path = form == OFFICER_HTML ? out : "-";
+    TRY(officer_write(path, (enum officer_form)form, args->operand[0], a));
+    if (strcmp(path, "-") != 0)
+        printf("%s\n", path);
     return ERR_OK;
 }
 
@@ -114,8 +121,9 @@ enum err cmd_report(int argc, char **argv)
         {"privacy", ARGS_FLAG, &officer,
          .help = "Instead, of one site: what left it, when, to whom and under which keys, its "
                  "epsilon, the audit, what that proves; for a data-protection officer."},
-        {"format", ARGS_TEXT, &format, .value = "html|text",
-         .help = "With --privacy: text goes to the terminal."},
+        {"format", ARGS_TEXT, &format, .value = "html|text|json",
+         .help = "With --privacy: text and json (one object: title, sections with heading and "
+                 "content) go to standard output."},
         {"follow", ARGS_FLAG, &o.follow,
          .help = "Writes the page again as records come, every 5 s, until the run has ended."},
     };

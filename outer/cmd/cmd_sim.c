@@ -3,10 +3,12 @@
  * (outer/run/simulation.h).
  */
 #include <stdio.h>
+#include <string.h>
 #include "kernels/base/clock.h"
 #include "outer/cmd/cmd.h"
 #include "outer/cmd/cmd_plan.h"
 #include "outer/config/setting.h"
+#include "outer/record/json_write.h"
 #include "outer/run/simulation.h"
 #include "outer/view/progress.h"
 
@@ -14,6 +16,8 @@ struct sim_cmd {
     struct run *p;
     struct simulation_options o;
     struct simulation_result out;
+    const char *format;
+    bool json;
     double began_s, told_s; /* on the wall's clock: the simulation, the last line about it */
 };
 
@@ -119,12 +123,72 @@ static void print_result(const struct sim_cmd *c)
            r->total_s / r->wall_s);
 }
 
+static void site_json(struct json_write *w, const struct simulate_site *s,
+                      const struct simulate_site_result *r)
+{
+    json_object(w, NULL);
+    json_text(w, "site", s->name);
+    json_real(w, "utilisation", r->train_s / r->total_s);
+    json_int(w, "up_bytes", (int64_t)r->up_bytes);
+    json_int(w, "down_bytes", (int64_t)r->down_bytes);
+    json_int(w, "rounds", (int64_t)r->merged);
+    json_int(w, "missed", (int64_t)r->missed);
+    json_real(w, "stale_steps", r->stale_steps);
+    json_int(w, "stale_steps_most", r->stale_max);
+    json_end(w);
+}
+
+static void amendments_json(struct json_write *w, const struct simulate_result *r)
+{
+    char shown[SETTING_SHOWN_MAX];
+    json_array(w, "amendments");
+    for (uint32_t i = 0; i < r->last.amendments.count; i++) {
+        json_object(w, NULL);
+        json_text(w, "setting", setting_shown(r->last.amendments.list[i].text, shown));
+        json_int(w, "round", (int64_t)r->last.amendments.list[i].round);
+        json_end(w);
+    }
+    json_end(w);
+}
+
+static void result_json(const struct sim_cmd *c)
+{
+    const struct simulate_result *r = &c->out.r;
+    struct json_write w = {.out = stdout, .digits = 10};
+    json_object(&w, NULL);
+    json_int(&w, "aggregators", c->p->o.outer_aggregators);
+    json_int(&w, "steps", r->steps);
+    json_int(&w, "steps_of_the_run", c->p->sync.schedule.steps);
+    json_bool(&w, "stopped", r->stopped && !r->ended);
+    json_int(&w, "rounds", (int64_t)r->rounds);
+    json_int(&w, "fragments", c->p->sync.schedule.fragments);
+    json_int(&w, "calls", (int64_t)r->calls);
+    json_real(&w, "total_s", r->total_s);
+    json_real(&w, "utilisation", r->utilisation);
+    json_real(&w, "exchange_s", r->exchange_s);
+    json_real(&w, "wall_s", r->wall_s);
+    json_array(&w, "sites");
+    for (unsigned i = 0; i < c->out.count; i++)
+        site_json(&w, &c->out.site[i], &r->site[i]);
+    json_end(&w);
+    amendments_json(&w, r);
+    json_end(&w);
+    putchar('\n');
+}
+
 static enum err sim(struct run *p, void *self)
 {
     struct sim_cmd *c = self;
     c->p = p;
+    bool alone = c->o.record && strcmp(c->o.record, "-") == 0; /* the record, and nothing else */
+    TRY(cmd_format(c->format, &c->json));
     TRY(simulation_run(p, &c->o, &c->out));
-    print_result(c);
+    if (alone)
+        fflush(stdout);
+    else if (c->json)
+        result_json(c);
+    else
+        print_result(c);
     if (c->out.r.stopped && !c->out.r.ended)
         return err_set(
             ERR_STOPPED,
@@ -135,7 +199,7 @@ static enum err sim(struct run *p, void *self)
 enum err cmd_sim(int argc, char **argv)
 {
     struct run_source source = {.role = RUN_PLAN};
-    struct sim_cmd c = {.o = {.seed = 1, .progress = tell, .self = &c}};
+    struct sim_cmd c = {.format = "text", .o = {.seed = 1, .progress = tell, .self = &c}};
     const struct args_option options[] = {
         PLAN_ROWS(&source),
         {"topology", ARGS_TEXT, &c.o.topology, .value = "FILE",
@@ -147,10 +211,11 @@ enum err cmd_sim(int argc, char **argv)
          .help = "Only the first N rounds of a fragment; 0: all."},
         {"record", ARGS_TEXT, &c.o.record, .value = "FILE",
          .help = "Write every round of every site there, in a new file, as lines of metrics.jsonl "
-                 "with site and run_s."},
+                 "with site and run_s; - is standard output, without the result."},
         {"force", ARGS_FLAG, &c.o.force, .help = "Replace the file of --record."},
         {"seed", ARGS_INT, &c.o.seed, .max = 9e15, .value = "N",
          .help = "Order of what happens in the same millisecond."},
+        FORMAT_ROW(&c.format, ": time, rounds, calls, and sites"),
     };
     struct args args = {
         .command = "sim",

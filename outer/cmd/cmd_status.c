@@ -8,6 +8,7 @@
 #include "kernels/base/args.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
+#include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/run/observe.h"
 #include "outer/view/live.h"
@@ -15,7 +16,7 @@
 
 struct status_options {
     const char *format;
-    bool watch;
+    bool json, watch;
     struct observe_options observe;
 };
 
@@ -26,7 +27,7 @@ static double status_now(void)
 
 static void status_show(const struct report_follow *f, const struct status_options *o)
 {
-    if (strcmp(o->format, "json") == 0) {
+    if (o->json) {
         page_data_live(stdout, f, status_now());
         return;
     }
@@ -86,8 +87,7 @@ enum err cmd_status(int argc, char **argv)
 {
     struct status_options o = {.format = "text", .observe = OBSERVE_DEFAULTS};
     const struct args_option options[] = {
-        {"format", ARGS_TEXT, &o.format, .value = "text|json",
-         .help = "json: one object, the one that the live page reads."},
+        FORMAT_ROW(&o.format, ", the one that the live page reads"),
         {"watch", ARGS_FLAG, &o.watch, .help = "Again every 2 s, until Ctrl-C."},
         OBSERVE_ROWS(&o.observe),
     };
@@ -105,9 +105,9 @@ enum err cmd_status(int argc, char **argv)
     struct arena arena = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &arena);
     log_min(LOG_ERROR); /* a sentence says it */
-    if (e == ERR_OK && !args.help && strcmp(o.format, "text") != 0 && strcmp(o.format, "json") != 0)
-        e = err_set(ERR_CONFIG, "status: --format %.40s is neither text nor json", o.format);
-    else if (e == ERR_OK && !args.help)
+    if (e == ERR_OK)
+        e = cmd_format(o.format, &o.json);
+    if (e == ERR_OK && !args.help)
         e = status(&args, &o, &arena);
     arena_free(&arena);
     return e;

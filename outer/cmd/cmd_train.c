@@ -9,6 +9,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "kernels/base/args.h"
+#include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/run/key_forms.h"
 #include "outer/run/process.h"
@@ -129,6 +130,7 @@ enum err cmd_train(int argc, char **argv)
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &out.config_path, .value = "FILE",
          .help = "Configuration (YAML); without it, defaults and --section.key arguments."},
+        TLS_ROW,
         {"dry-run", ARGS_FLAG, &w.dry,
          .help = "Print the settings that differ from the defaults, the memory and the bytes on "
                  "the link, "

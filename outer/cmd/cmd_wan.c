@@ -4,13 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/args.h"
+#include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
+#include "outer/record/json_write.h"
 #include "outer/wan/places.h"
 
 enum { MODES = 3 };
 
 struct session {
-    const char *source, *sites, *mode;
+    const char *source, *sites, *mode, *format;
     bool print, keys, list;
     struct places_options o;
     struct arena arena;
@@ -37,13 +39,41 @@ static enum err session(struct session *s)
     return places_run(&s->topology, &s->o, &s->arena);
 }
 
+static void presets_json(const struct topology_preset *presets, size_t count)
+{
+    struct json_write w = {.out = stdout};
+    json_object(&w, NULL);
+    json_array(&w, "presets");
+    for (size_t i = 0; i < count; i++) {
+        json_object(&w, NULL);
+        json_text(&w, "name", presets[i].name);
+        json_text(&w, "summary", presets[i].summary);
+        json_end(&w);
+    }
+    json_end(&w);
+    json_end(&w);
+    putchar('\n');
+}
+
+static void presets_list(bool json)
+{
+    size_t count;
+    const struct topology_preset *presets = topology_presets(&count);
+    if (json)
+        presets_json(presets, count);
+    for (size_t i = 0; i < count && !json; i++)
+        printf("%-18s %s\n", presets[i].name, presets[i].summary);
+}
+
 static enum err session_answer(struct session *s)
 {
     char *text;
-    size_t count;
-    const struct topology_preset *presets = topology_presets(&count);
-    for (size_t i = 0; i < count && s->list; i++)
-        printf("%-18s %s\n", presets[i].name, presets[i].summary);
+    bool json;
+    TRY(cmd_format(s->format, &json));
+    if (json && !s->list)
+        return err_set(ERR_CONFIG, "--format json is for --list");
+    if (s->list)
+        presets_list(json);
     if (s->keys) {
         TRY(topology_reference(&s->arena, &text));
         printf("%s", text);
@@ -62,7 +92,7 @@ static enum err session_answer(struct session *s)
 
 enum err cmd_wan(int argc, char **argv)
 {
-    struct session s = {.mode = "auto", .arena = arena_make(0)};
+    struct session s = {.mode = "auto", .format = "text", .arena = arena_make(0)};
     const struct args_option options[] = {
         {"topology", ARGS_TEXT, &s.source, .value = "FILE",
          .help = "Topology, or a preset's name."},
@@ -81,6 +111,7 @@ enum err cmd_wan(int argc, char **argv)
         {"record", ARGS_TEXT, &s.o.record, .value = "FILE",
          .help = "Append what it did to the packets to this file, for atoll report --wan."},
         {"list", ARGS_FLAG, &s.list, .help = "The presets."},
+        FORMAT_ROW(&s.format, " with --list: presets"),
         {"print", ARGS_FLAG, &s.print,
          .help = "The topology's text: a preset as a start of your own."},
         {"help-keys", ARGS_FLAG, &s.keys, .help = "Every key of a topology."},

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/cmd/privacy_audit.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "inner/data/canaries.h"
+#include "outer/cmd/acts.h"
+#include "outer/record/json_write.h"
 #include "outer/run/canary_audit.h"
 
 /* ---- canaries ---- */
@@ -52,6 +55,40 @@ enum err privacy_canaries(int argc, char **argv, struct arena *arena)
 }
 
 /* ---- the audit of a run ---- */
+struct audit_wish {
+    struct canary_audit w;
+    const char *format;
+    bool json;
+};
+
+static void audit_json(const struct canary_audit *w, const char *model)
+{
+    struct json_write out = {.out = stdout, .digits = 9};
+    json_object(&out, NULL);
+    if (model)
+        json_text(&out, "model", model);
+    json_int(&out, "canaries", w->canaries);
+    json_int(&out, "included", (int64_t)w->included);
+    json_int(&out, "guesses", w->guesses);
+    json_int(&out, "correct", w->correct);
+    json_real(&out, "epsilon_at_least", w->bound);
+    json_real(&out, "delta", w->delta);
+    json_real(&out, "confidence", w->confidence);
+    json_real(&out, "claimed", w->claim == 0 ? NAN : w->claim);
+    json_end(&out);
+    putchar('\n');
+}
+
+static enum err bound_contradicts(const struct canary_audit *w)
+{
+    if (w->claim == 0 || w->bound <= w->claim)
+        return ERR_OK;
+    return err_set(ERR_DIFFERS,
+                   "privacy audit: the lower bound %.6g is above the claimed "
+                   "epsilon %.6g: the mechanism does not do what was accounted",
+                   w->bound, w->claim);
+}
+
 static enum err bound_judge(const struct canary_audit *w)
 {
     printf("epsilon is at least %.9g at delta %g, with confidence %g\n", w->bound, w->delta,
@@ -60,11 +97,7 @@ static enum err bound_judge(const struct canary_audit *w)
         puts("claimed      nothing, so the bound is compared with nothing");
         return ERR_OK;
     }
-    if (w->bound > w->claim)
-        return err_set(ERR_DIFFERS,
-                       "privacy audit: the lower bound %.6g is above the claimed "
-                       "epsilon %.6g: the mechanism does not do what was accounted",
-                       w->bound, w->claim);
+    TRY(bound_contradicts(w));
     printf("claimed      epsilon %.6g: no contradiction, which is no proof of the claim\n",
            w->claim);
     return ERR_OK;
@@ -72,8 +105,15 @@ static enum err bound_judge(const struct canary_audit *w)
 
 static enum err audit_run(struct load *l, void *self)
 {
-    struct canary_audit *w = self;
+    struct audit_wish *wish = self;
+    struct canary_audit *w = &wish->w;
+    TRY(cmd_format(wish->format, &wish->json));
     TRY(canary_audit_run(l, w));
+    if (wish->json) {
+        audit_json(w, l->source);
+        TRY(canary_audit_record(l, w));
+        return bound_contradicts(w);
+    }
     printf("model        %s\n"
            "canaries     %" PRId64 ", %" PRIu64 " of them in the training text\n"
            "guesses      %" PRId64 ", by the loss against that of the initial model; %" PRId64
@@ -84,8 +124,10 @@ static enum err audit_run(struct load *l, void *self)
 }
 
 /* ---- the command ---- */
-static enum err audit_numbers(struct canary_audit *w)
+static enum err audit_numbers(struct audit_wish *wish)
 {
+    struct canary_audit *w = &wish->w;
+    TRY(cmd_format(wish->format, &wish->json));
     if (!w->canaries || !w->guesses)
         return err_set(ERR_CONFIG, "privacy audit: give --set DIR with --run.dir, or --canaries, "
                                    "--guesses and --correct");
@@ -96,7 +138,10 @@ static enum err audit_numbers(struct canary_audit *w)
                        "guesses",
                        w->canaries, w->guesses, w->correct);
     canary_audit_bound(w);
-    return bound_judge(w);
+    if (!wish->json)
+        return bound_judge(w);
+    audit_json(w, NULL);
+    return bound_contradicts(w);
 }
 
 /* The configuration is read before `audit_run`, so which of both it is has to be known before. */
@@ -111,27 +156,28 @@ static bool names_set(int argc, char **argv)
 enum err privacy_audit(int argc, char **argv, struct arena *arena)
 {
     struct load_options from = {.from = NULL};
-    struct canary_audit w = {.confidence = 0.95};
+    struct audit_wish wish = {.w.confidence = 0.95, .format = "text"};
     const struct args_option options[] = {
-        {"set", ARGS_TEXT, &w.set, .value = "DIR",
+        {"set", ARGS_TEXT, &wish.w.set, .value = "DIR",
          .help =
              "Canaries of atoll privacy canaries, of a run that has ended: they are scored with "
              "its model."},
         LOAD_ROWS(&from),
-        {"canaries", ARGS_INT, &w.canaries, .value = "M", .max = CANARY_AUDIT_MAX,
+        {"canaries", ARGS_INT, &wish.w.canaries, .value = "M", .max = CANARY_AUDIT_MAX,
          .help = "Without --set: canaries, each included with probability 1/2."},
-        {"guesses", ARGS_INT, &w.guesses, .value = "R", .max = CANARY_AUDIT_MAX,
+        {"guesses", ARGS_INT, &wish.w.guesses, .value = "R", .max = CANARY_AUDIT_MAX,
          .help = "Canaries for which the auditor guesses: included or not. With --set 0: a quarter "
                  "of them. Choose it before you look."},
-        {"correct", ARGS_INT, &w.correct, .value = "V", .max = CANARY_AUDIT_MAX,
+        {"correct", ARGS_INT, &wish.w.correct, .value = "V", .max = CANARY_AUDIT_MAX,
          .help = "Without --set: guesses that were right."},
-        {"delta", ARGS_REAL, &w.delta, .value = "DELTA", .max = 0.999,
+        {"delta", ARGS_REAL, &wish.w.delta, .value = "DELTA", .max = 0.999,
          .help = "Delta of the claim; with --set 0: the run's."},
-        {"confidence", ARGS_REAL, &w.confidence, .value = "P", .min = 0.5, .max = 0.999999,
+        {"confidence", ARGS_REAL, &wish.w.confidence, .value = "P", .min = 0.5, .max = 0.999999,
          .help = "Confidence of the lower bound."},
-        {"claim", ARGS_REAL, &w.claim, .value = "EPSILON", .max = 1e6,
+        {"claim", ARGS_REAL, &wish.w.claim, .value = "EPSILON", .max = 1e6,
          .help = "The claimed epsilon: a bound above it ends with an error. With --set 0: that of "
                  "the run's charges."},
+        FORMAT_ROW(&wish.format, ": canaries, guesses, the bound epsilon_at_least"),
     };
     struct args args = {
         .command = "privacy audit",
@@ -143,7 +189,7 @@ enum err privacy_audit(int argc, char **argv, struct arena *arena)
         .options = options,
         .count = sizeof options / sizeof *options};
     if (names_set(argc, argv))
-        return load_run(&args, argc, argv, &from, audit_run, &w);
+        return load_run(&args, argc, argv, &from, audit_run, &wish);
     TRY(args_parse(&args, argc, argv, arena));
-    return args.help ? ERR_OK : audit_numbers(&w);
+    return args.help ? ERR_OK : audit_numbers(&wish);
 }

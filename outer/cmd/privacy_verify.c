@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* atoll privacy verify: a site proves what left it, from the records that it made at the time. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include "kernels/base/args.h"
 #include "kernels/base/file.h"
+#include "outer/cmd/acts.h"
 #include "outer/cmd/privacy_verify.h"
 #include "outer/identity/tls.h"
+#include "outer/record/json_write.h"
 #include "outer/view/released.h"
 #include "outer/view/spent.h"
 
@@ -76,7 +79,93 @@ static void print_why(const struct released *r)
         printf("  NOT PROVED     and %zu more\n", r->failed - SHOWN_MAX);
 }
 
-static enum err verify_all(const struct args *args, struct arena *a)
+/* ---- JSON ---- */
+static enum err budget_json(struct json_write *w, const struct released *r, struct arena *a,
+                            size_t *failed)
+{
+    struct released_budget b;
+    TRY(released_budget(&b, r, a));
+    if (b.none)
+        return ERR_OK;
+    json_object(w, "budget");
+    json_int(w, "named_steps", (int64_t)b.named);
+    json_bool(w, "proved", !b.unproved && b.charged && b.within);
+    *failed += b.unproved ? 1 : (size_t)(!b.charged) + (size_t)(!b.within);
+    if (b.unproved) {
+        json_text(w, "why", err_message());
+    } else {
+        json_int(w, "charged_steps", b.steps);
+        json_real(w, "epsilon", b.unclaimed ? NAN : b.epsilon);
+        json_real(w, "delta", b.delta);
+        json_real(w, "epsilon_max", b.cap > 0 ? b.cap : NAN);
+        if (b.unclaimed)
+            json_text(w, "unclaimed", b.unclaimed);
+    }
+    json_end(w);
+    return ERR_OK;
+}
+
+static void rounds_json(struct json_write *w, const struct released *r)
+{
+    struct released_sum sum;
+    released_sum(&sum, r);
+    json_text(w, "site", r->site);
+    json_text(w, "run", r->run);
+    json_text(w, "directory", r->dir);
+    json_int(w, "payloads", (int64_t)r->count);
+    json_int(w, "bytes", (int64_t)r->bytes);
+    json_int(w, "first_unix_ms", (int64_t)sum.first_ms);
+    json_int(w, "last_unix_ms", (int64_t)sum.last_ms);
+    json_int(w, "sites_least", sum.least);
+    json_int(w, "sites_most", sum.most);
+    json_int(w, "manifests", (int64_t)sum.manifests);
+    json_int(w, "aborted", (int64_t)r->aborted);
+    json_int(w, "rounds_unknown", (int64_t)r->unknown);
+    json_int(w, "not_numbered", (int64_t)r->former);
+    json_array(w, "not_proved");
+    for (size_t i = 0; i < r->failed; i++)
+        json_text(w, NULL, r->why[i]);
+    json_end(w);
+}
+
+static enum err verify_json(struct released *r, size_t count, struct arena *a, size_t *failed)
+{
+    struct json_write w = {.out = stdout, .digits = 9};
+    json_object(&w, NULL);
+    json_array(&w, "sites");
+    for (size_t i = 0; i < count; i++) {
+        TRY(released_finish(&r[i], a));
+        json_object(&w, NULL);
+        rounds_json(&w, &r[i]);
+        TRY(budget_json(&w, &r[i], a, failed));
+        json_end(&w);
+        *failed += r[i].failed;
+    }
+    json_end(&w);
+    json_int(&w, "failed", (int64_t)*failed);
+    json_end(&w);
+    putchar('\n');
+    return ERR_OK;
+}
+
+static enum err verify_text(struct released *r, size_t count, struct arena *a, size_t *failed)
+{
+    for (size_t i = 0; i < count; i++) {
+        TRY(released_finish(&r[i], a));
+        print_rounds(&r[i]);
+        TRY(verify_budget(&r[i], a, failed));
+        print_why(&r[i]);
+        *failed += r[i].failed;
+    }
+    puts(
+        "proves         which masked bytes left each site, with which others they were summed, and "
+        "that all of these sites agreed to that one sum");
+    puts("does not prove what the values were, or that others masked theirs rightly: the keys are "
+         "wiped round by round, so no mask can be made a second time");
+    return ERR_OK;
+}
+
+static enum err verify_all(const struct args *args, bool json, struct arena *a)
 {
     static struct released r[SITES_MAX];
     size_t failed = 0;
@@ -86,18 +175,7 @@ static enum err verify_all(const struct args *args, struct arena *a)
         for (size_t k = 0; k < i; k++)
             TRY(released_compare(&r[k], &r[i], a));
     }
-    for (size_t i = 0; i < count; i++) {
-        TRY(released_finish(&r[i], a));
-        print_rounds(&r[i]);
-        TRY(verify_budget(&r[i], a, &failed));
-        print_why(&r[i]);
-        failed += r[i].failed;
-    }
-    puts(
-        "proves         which masked bytes left each site, with which others they were summed, and "
-        "that all of these sites agreed to that one sum");
-    puts("does not prove what the values were, or that others masked theirs rightly: the keys are "
-         "wiped round by round, so no mask can be made a second time");
+    TRY(json ? verify_json(r, count, a, &failed) : verify_text(r, count, a, &failed));
     if (failed)
         return err_set(ERR_DIFFERS, "privacy verify: %zu statements are not proved", failed);
     return ERR_OK;
@@ -105,6 +183,10 @@ static enum err verify_all(const struct args *args, struct arena *a)
 
 enum err privacy_verify(int argc, char **argv, struct arena *arena)
 {
+    const char *format = "text";
+    bool json;
+    const struct args_option options[] = {
+        FORMAT_ROW(&format, ": sites, each with its payloads, budget and what is not_proved")};
     struct args args = {
         .command = "privacy verify",
         .summary = "Proves from a site's records what left it under secure aggregation: each seal "
@@ -114,11 +196,14 @@ enum err privacy_verify(int argc, char **argv, struct arena *arena)
                    "one. Several directories of a run: also that all answered for the same seals. "
                    "Reads only.",
         .example = "atoll privacy verify run-a run-b",
-        .operands = "DIR..."};
+        .operands = "DIR...",
+        .options = options,
+        .count = 1};
     TRY(args_parse(&args, argc, argv, arena));
     if (args.help)
         return ERR_OK;
+    TRY(cmd_format(format, &json));
     if (!args.operand_count || args.operand_count > SITES_MAX)
         return err_set(ERR_CONFIG, "privacy verify: give the run.dir of 1 to %d sites", SITES_MAX);
-    return verify_all(&args, arena);
+    return verify_all(&args, json, arena);
 }

@@ -77,7 +77,7 @@ enum err plan_settings_own(struct plan_task *t, const struct run *r)
 
 enum err plan_settings_may_write(const char *path, bool force)
 {
-    if (!path || force || !file_exists(path))
+    if (!path || strcmp(path, "-") == 0 || force || !file_exists(path))
         return ERR_OK;
     return err_set(
         ERR_CONFIG,

@@ -27,7 +27,8 @@ enum err plan_settings_memory(struct run *r, const struct plan_option *o, unsign
                               size_t *training, size_t *outer) MUST;
 
 /* Before anything is calculated: is there a file already where something is to be written? It may
- * be the run's configuration: ERR_CONFIG unless `force`. path NULL: nothing is written. */
+ * be the run's configuration: ERR_CONFIG unless `force`. path NULL: nothing is written; "-":
+ * standard output. */
 enum err plan_settings_may_write(const char *path, bool force) MUST;
 
 #endif

@@ -21,10 +21,10 @@ static bool names_command(const char *command, const char *sentence)
 }
 
 /* What it means and what to do in general, where that adds to the sentence: not to one that says
- * which word is wrong, and not to one line after Ctrl-C. */
+ * which word or file is wrong or what this build has not got, and not to one line after Ctrl-C. */
 static void advice(enum err e)
 {
-    if (e == ERR_CONFIG)
+    if (e == ERR_CONFIG || e == ERR_INPUT || e == ERR_UNSUPPORTED)
         return;
     if (e == ERR_STOPPED) {
         fprintf(stderr, " (exit code: %d)\n", err_exit_code(e));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/run/export.h"
+#include <stdio.h>
 #include <string.h>
 #include "inner/data/shard.h"
 #include "inner/io/hf_config.h"
@@ -90,6 +91,8 @@ enum err import_config(const struct import_source *m, const char *write, char **
     TRY(hf_yaml(&c, a, &text));
     if (file_exists(write))
         return err_set(ERR_CONFIG, "%s exists; name another file, or remove it first", write);
+    if (strcmp(write, "-") == 0)
+        return fputs(text, stdout) < 0 ? err_set(ERR_IO, "standard output: cannot write") : ERR_OK;
     return file_write(write, &(struct file_part){text, strlen(text)}, 1, 0644);
 }
 

@@ -16,8 +16,12 @@ struct observe; /* opaque */
     {"aggregator", ARGS_TEXT, &(o)->aggregator, .value = "HOST:PORT",                              \
      .help = "Instead of directories: the aggregator of the run, over mutual TLS."},               \
         {"tls", ARGS_TEXT, &(o)->tls, .value = "DIR", .help = "Directory of the certificates."},   \
-        {"name", ARGS_TEXT, &(o)->name, .value = "NAME",                                           \
-         .help = "The certificate to show, NAME.pem: an observer's or an operator's."},            \
+        {"certificate",                                                                            \
+         ARGS_TEXT,                                                                                \
+         &(o)->name,                                                                               \
+         .value = "NAME",                                                                          \
+         .help = "The certificate to show, NAME.pem: an observer's or an operator's.",             \
+         .former = "name"},                                                                        \
     {                                                                                              \
         "aggregator-name", ARGS_TEXT, &(o)->server_name,                                           \
             .value = "NAME",                                                                       \

@@ -19,9 +19,9 @@ struct operate {      /* borrowed */
     struct dial_proxy proxy;
 };
 bool operate_roster(enum wire_act act);
-/* Prints each answer. The last error, when all were asked. ERR_DENIED, ERR_FULL, ERR_CONFIG: the
- * aggregator refuses; ERR_DEADLINE: no round to close came within wait_s; else of the link or of
- * the certificate's files. */
-enum err operate_all(const struct operate *o, struct arena *a) MUST;
+/* Prints each answer, as text or as one JSON object. The last error, when all were asked.
+ * ERR_DENIED, ERR_FULL, ERR_CONFIG: the aggregator refuses; ERR_DEADLINE: no round to close came
+ * within wait_s; else of the link or of the certificate's files. */
+enum err operate_all(const struct operate *o, bool json, struct arena *a) MUST;
 
 #endif

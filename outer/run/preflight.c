@@ -545,8 +545,11 @@ enum err preflight_run(const struct preflight_options *o, const struct args *arg
     p.o = *o;
     log_min(LOG_ERROR); /* the lines say it */
     enum err e = preflight_open(&p, args);
-    if (e == ERR_OK)
+    if (e == ERR_OK) {
+        preflight_begin(&p);
         preflight_all(&p);
+        preflight_end(&p);
+    }
     dev_close(p.j.dev);
     coll_close(p.j.coll);
     run_close(&run);

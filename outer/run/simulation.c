@@ -236,10 +236,19 @@ static void rounded(void *self, const struct simulate_round *r)
     jsonl_end(&c->log);
 }
 
+static void line_print(void *self, const char *line, size_t size)
+{
+    (void)self;
+    printf("%.*s\n", (int)size, line);
+}
+
+/* "-": standard output. */
 static enum err open_record(struct sim *c)
 {
     if (!c->o->record)
         return ERR_OK;
+    if (strcmp(c->o->record, "-") == 0)
+        return jsonl_open_told(&c->log, line_print, NULL, &c->p->perm);
     if (c->o->force)
         TRY(file_remove_tree(c->o->record));
     TRY(jsonl_open(&c->log, c->o->record, &c->p->perm));

@@ -537,12 +537,15 @@ static void write_proofs(struct sheet *s, const struct officer *o)
 }
 
 /* False: no memory. */
-static bool page_write(FILE *out, const struct officer *o, bool html)
+static bool page_write(FILE *out, const struct officer *o, enum officer_form form)
 {
     struct sheet s;
     char title[200];
     snprintf(title, sizeof title, "Privacy of site %s in run %s", site_name(&o->told), o->told.run);
-    sheet_begin(&s, out, title, html ? page_css : NULL, page_css_size);
+    if (form == OFFICER_JSON)
+        sheet_begin_json(&s, out, title);
+    else
+        sheet_begin(&s, out, title, form == OFFICER_HTML ? page_css : NULL, page_css_size);
     write_verdict(&s, o);
     write_period(&s, o);
     write_epsilon(&s, o);
@@ -555,18 +558,18 @@ static bool page_write(FILE *out, const struct officer *o, bool html)
     return !s.bad;
 }
 
-enum err officer_write(const char *path, const char *dir, struct arena *a)
+enum err officer_write(const char *path, enum officer_form form, const char *dir, struct arena *a)
 {
     struct officer o;
     char *text = NULL;
     size_t size = 0;
-    bool file = path && strcmp(path, "-") != 0;
+    bool file = strcmp(path, "-") != 0;
     enum err e = officer_read(&o, dir, a);
     FILE *out = e == ERR_OK ? open_memstream(&text, &size) : NULL;
     if (e == ERR_OK && !out)
         e = err_set(ERR_MEMORY, "no memory for the page");
     if (out) {
-        bool bad = !page_write(out, &o, path != NULL);
+        bool bad = !page_write(out, &o, form);
         bad = ferror(out) || bad;
         bad = fclose(out) != 0 || bad;
         e = bad    ? err_set(ERR_MEMORY, "no memory for the page")

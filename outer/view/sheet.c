@@ -63,8 +63,28 @@ void sheet_begin(struct sheet *s, FILE *out, const char *title, const void *styl
     fputs("</h1>\n", out);
 }
 
+static void section_json(struct json_write *w, const char *heading)
+{
+    json_object(w, NULL);
+    json_text(w, "heading", heading);
+    json_array(w, "content");
+}
+
+void sheet_begin_json(struct sheet *s, FILE *out, const char *title)
+{
+    *s = (struct sheet){.out = out, .json = true, .w = {.out = out}};
+    json_object(&s->w, NULL);
+    json_text(&s->w, "title", title);
+    json_array(&s->w, "sections");
+    section_json(&s->w, title);
+}
+
 void sheet_end(struct sheet *s)
 {
+    for (int i = 0; s->json && i < 4; i++)
+        json_end(&s->w); /* content, section, sections, the page */
+    if (s->json)
+        fputc('\n', s->out);
     if (s->html)
         fputs("</section></main></body></html>\n", s->out);
     free(s->rows);
@@ -81,10 +101,15 @@ static void element_write(FILE *out, const char *begin, const char *text, const 
 
 void sheet_heading(struct sheet *s, const char *text)
 {
-    if (s->html)
+    if (s->json) {
+        json_end(&s->w);
+        json_end(&s->w);
+        section_json(&s->w, text);
+    } else if (s->html) {
         element_write(s->out, "</section><section><h2>", text, "</h2>\n");
-    else
+    } else {
         fprintf(s->out, "\n%s\n", text);
+    }
 }
 
 /* Words in lines of at most WIDTH columns; further lines begin at `indent`. */
@@ -114,7 +139,9 @@ void sheet_line(struct sheet *s, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (s->html)
+    if (s->json)
+        json_text(&s->w, NULL, text);
+    else if (s->html)
         element_write(s->out, "<p>", text, "</p>\n");
     else
         text_wrap(s->out, text, 0);
@@ -122,7 +149,9 @@ void sheet_line(struct sheet *s, const char *format, ...)
 
 void sheet_item(struct sheet *s, const char *text)
 {
-    if (s->html) {
+    if (s->json) {
+        json_text(&s->w, NULL, text);
+    } else if (s->html) {
         element_write(s->out, "<p>\xe2\x80\x93 ", text, "</p>\n");
     } else {
         fputs("- ", s->out);
@@ -217,9 +246,29 @@ static void html_table(const struct sheet *s)
     fputs("</tbody></table></div>\n", s->out);
 }
 
+static void json_table(struct sheet *s)
+{
+    json_object(&s->w, NULL);
+    json_array(&s->w, "head");
+    for (unsigned i = 0; i < s->columns; i++)
+        json_text(&s->w, NULL, s->head[i]);
+    json_end(&s->w);
+    json_array(&s->w, "rows");
+    for (size_t k = 0; k < s->count; k++) {
+        json_array(&s->w, NULL);
+        for (unsigned i = 0; i < s->columns; i++)
+            json_text(&s->w, NULL, s->rows[k].cell[i]);
+        json_end(&s->w);
+    }
+    json_end(&s->w);
+    json_end(&s->w);
+}
+
 void sheet_table_end(struct sheet *s)
 {
-    if (s->html)
+    if (s->json)
+        json_table(s);
+    else if (s->html)
         html_table(s);
     else
         text_table(s);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SHEET_H
 #define SHEET_H
-/* A page of headings, sentences and tables, as HTML or as text for a terminal. HTML needs no script
- * and no font; text tables are as wide as their cells. Errors of `out` are the caller's to find
- * (ferror).
+/* A page of headings, sentences and tables, as HTML, as text for a terminal, or as one JSON object:
+ * title, and sections with a heading and content (texts, and tables of head and rows). HTML needs
+ * no script and no font; text tables are as wide as their cells. Errors of `out` are the caller's
+ * to find (ferror).
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include "outer/record/json_write.h"
 
 enum { SHEET_CELL_MAX = 200, SHEET_COLUMNS_MAX = 8 };
 
@@ -16,7 +18,8 @@ struct sheet_row {
 };
 struct sheet {
     FILE *out;
-    bool html;
+    bool html, json;
+    struct json_write w; /* of json */
     /* the table that is open */
     const char *head[SHEET_COLUMNS_MAX];
     unsigned columns, numbers, at;
@@ -28,6 +31,7 @@ struct sheet {
 /* style: CSS of style_bytes for HTML; NULL: text. */
 void sheet_begin(struct sheet *s, FILE *out, const char *title, const void *style,
                  size_t style_bytes);
+void sheet_begin_json(struct sheet *s, FILE *out, const char *title);
 void sheet_end(struct sheet *s); /* of the page; frees the rows */
 void sheet_heading(struct sheet *s, const char *text);
 void sheet_line(struct sheet *s, const char *format, ...) /* a paragraph */

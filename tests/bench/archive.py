@@ -44,7 +44,7 @@ def configure(atoll, folder, o):
     def run(*words):
         subprocess.run([atoll, *words], cwd=folder, check=True, capture_output=True)
     (folder / "text.txt").write_text("".join(p.read_text() for p in sorted((records.REPOSITORY / "tests/golden/text").glob("*.txt"))) * 5)
-    run("data", "--out", "data", "--sites", "2", "--sequence", "64", "text.txt")
+    run("data", "--out", "data", "--sites", "2", "--seq-len", "64", "text.txt")
     run("cert", "authority", "--run", "archive", "--dir", "tls")
     run("cert", "issue", "--role", "aggregator", "--host", "localhost,127.0.0.1", "--dir", "tls")
     for name in "ab":

@@ -46,7 +46,7 @@ def arguments():
 
 
 def prepare(a, root):
-    check([a.atoll, "data", a.text, "--out", root / "data", "--sites", 2, "--sequence", 128, "--force"], root / "data.log")
+    check([a.atoll, "data", a.text, "--out", root / "data", "--sites", 2, "--seq-len", 128, "--force"], root / "data.log")
     subprocess.call(["rm", "-rf", str(root / "tls")])
     check([a.atoll, "cert", "authority", "--run", "replan", "--dir", root / "tls"], root / "cert.log")
     for role in (["aggregator", "--host", "localhost"], ["site", "--name", "a"], ["site", "--name", "b"], ["operator"]):

@@ -83,7 +83,7 @@ def check(command, log):
 
 def prepare(a, root):
     if not (root / "data" / "done").exists():
-        check([a.atoll, "data", a.text, "--out", root / "data", "--sites", 2, "--sequence", 128, "--force"], root / "data.log")
+        check([a.atoll, "data", a.text, "--out", root / "data", "--sites", 2, "--seq-len", 128, "--force"], root / "data.log")
         check([a.atoll, "cert", "authority", "--run", "utilisation", "--dir", root / "tls"], root / "cert.log")
         check([a.atoll, "cert", "issue", "--role", "aggregator", "--host", "localhost", "--dir", root / "tls"], root / "cert.log")
         for site in "ab":

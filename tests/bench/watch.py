@@ -55,7 +55,7 @@ def prefer(nice):
 def train(atoll, scratch, nice=0):
     text = "".join(p.read_text() for p in sorted((REPOSITORY / "tests/golden/text").glob("*.txt")))
     (scratch / "text.txt").write_text(text * 8)
-    subprocess.run([atoll, "data", "--out", "data", "--sequence", "64", "text.txt"], cwd=scratch, check=True, capture_output=True)
+    subprocess.run([atoll, "data", "--out", "data", "--seq-len", "64", "text.txt"], cwd=scratch, check=True, capture_output=True)
     process = subprocess.Popen([atoll, "train", "--run.dir", "run", "--data.train", "data/train-*.bin", "--train.steps", "100000000",
                                 "--train.checkpoint_every", "100000000", "--log.progress", "none", "--site.http", "127.0.0.1:0",
                                 *MODEL], cwd=scratch, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

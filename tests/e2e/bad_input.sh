@@ -80,7 +80,7 @@ expect 4 "none-*.bin" $(alone) --data.train none-*.bin
 : >empty.txt
 expect 4 "empty.txt" "$atoll" data --out x empty.txt
 echo "too short" >short.txt
-expect 4 "short" "$atoll" data --out x --sequence 32 short.txt
+expect 4 "short" "$atoll" data --out x --seq-len 32 short.txt
 shard=data/train-0-0000.bin
 head -c 2000 $shard >cut.bin
 expect 4 "cut.bin" $(alone) --data.train cut.bin

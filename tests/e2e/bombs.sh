@@ -35,7 +35,7 @@ for packer in $packers; do
     make lines.jsonl.$end '{"text": "one two three four"}' 2300000 $packer
     [ "$(stat -c %s plain.txt.$end)" -lt 1000000 ] || fail "the file is no bomb"
     for how in "plain.txt.$end" "--tokenizer vocab.txt plain.txt.$end" "--tokenizer vocab.txt --field text lines.jsonl.$end"; do
-        limited "$atoll" data --out o --force --sequence 8 --shard-tokens 1000000 $how >said 2>&1 || fail "$how: $(head -1 said)"
+        limited "$atoll" data --out o --force --seq-len 8 --shard-tokens 1000000 $how >said 2>&1 || fail "$how: $(head -1 said)"
         grep -q 'train, site 0' said || fail "$how: no report"
     done
 done
@@ -43,11 +43,11 @@ done
 
 # What must stay together has a limit of its own, and the message names it.
 head -c 70000001 /dev/zero | tr '\0' a | gzip -c >word.txt.gz
-limited "$atoll" data --out o --force --sequence 8 --shard-tokens 1000000 --tokenizer vocab.txt word.txt.gz >said 2>&1 && fail "a word of 70 MB is taken"
+limited "$atoll" data --out o --force --seq-len 8 --shard-tokens 1000000 --tokenizer vocab.txt word.txt.gz >said 2>&1 && fail "a word of 70 MB is taken"
 grep -q 'word.txt.gz: byte 1: 70000001 bytes that must stay together' said || fail "the word is not named: $(head -1 said)"
 
 # A disk that is too small is said so, and nothing is left.
-(trap '' XFSZ && ulimit -f 20000 && exec "$atoll" data --out full --sequence 8 plain.txt.gz) >said 2>&1 && fail "a full disk is not noticed"
+(trap '' XFSZ && ulimit -f 20000 && exec "$atoll" data --out full --seq-len 8 plain.txt.gz) >said 2>&1 && fail "a full disk is not noticed"
 grep -q 'plain.txt.gz: .*cannot write after .* bytes of expanded data' said || fail "the disk is not named: $(head -1 said)"
 [ ! -d full ] || [ -z "$(ls -A full)" ] || fail "something is left: $(ls -A full)"
 echo "bombs: fine"

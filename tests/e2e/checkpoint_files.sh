@@ -9,7 +9,7 @@ command -v python3 >/dev/null || {
 }
 files="python3 $here/checkpoint_files.py"
 head -c 120000 text.txt >some.txt
-"$atoll" data --out data --sequence 32 some.txt >data.out 2>&1 || fail "atoll data"
+"$atoll" data --out data --seq-len 32 some.txt >data.out 2>&1 || fail "atoll data"
 small="--model.layers 2 --model.heads 2 --model.d_model 32 --model.max_seq_len 32 --train.seq_len 32 --train.batch_tokens 128 --train.warmup_steps 0
     --train.eval_tokens 256 --device.threads 1 --device.dtype f32 --data.train data/train-0-*.bin --data.eval data/eval-*.bin
     --train.checkpoint_every 2 --run.seed 7"

@@ -25,7 +25,7 @@ python3 "$here/choices.py" totals format.jsonl || fail "other accuracies than th
 tokenize=$(dirname "$atoll")/../tests/tokenize
 if [ -x "$tokenize" ]; then
     head -c 300000 text.txt >little.txt
-    "$atoll" data --tokenizer bpe --learn 300 --out bpe --sites 1 --sequence 64 --force little.txt >bpe.out 2>&1 || fail "atoll data --learn"
+    "$atoll" data --tokenizer bpe --learn 300 --out bpe --sites 1 --seq-len 64 --force little.txt >bpe.out 2>&1 || fail "atoll data --learn"
     vocab=$(sed -n 's/.*a vocabulary of \([0-9]*\).*/\1/p' bpe.out)
     bpe="$settings --model.vocab_size $vocab --data.tokenizer external --data.train bpe/train-*.bin --data.eval bpe/eval-*.bin --site.aggregator= --site.name= --outer.sites="
     "$atoll" train --config run.yaml $bpe --train.steps 20 --run.dir bpe-alone --log.progress none >bpe-alone.out 2>&1 || fail "the training with BPE"

@@ -44,4 +44,11 @@ for site in north south west; do
 done
 serve_ends
 "$atoll" privacy verify north/run south/run west/run >verify.out 2>&1 || fail "atoll privacy verify: $(cat verify.out)"
+"$atoll" privacy verify north/run south/run west/run --format json >verify.json || fail "atoll privacy verify --format json"
+python3 - <<'END' || fail "text and JSON of privacy verify differ"
+import json, re
+text, sites = open("verify.out").read(), json.load(open("verify.json"))["sites"]
+assert [f"{s['payloads']} masked payloads, {s['bytes']} bytes" for s in sites] == re.findall(r"\d+ masked payloads, \d+ bytes", text)
+assert all(s["budget"]["proved"] and not s["not_proved"] and f"{s['budget']['charged_steps']} steps charged" in text for s in sites)
+END
 echo "clinic: ok"

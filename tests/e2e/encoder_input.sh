@@ -30,7 +30,7 @@ done >ordered.txt
 data() { # data DIR OPTIONS...: shards of ordered.txt
     out=$1
     shift
-    "$atoll" data --out "$out" --sequence 32 "$@" ordered.txt >"$out.out" 2>&1 || fail "atoll data --out $out"
+    "$atoll" data --out "$out" --seq-len 32 "$@" ordered.txt >"$out.out" 2>&1 || fail "atoll data --out $out"
 }
 data words --tokenizer wordpiece --learn 120 --sites 2
 cat >masked.yaml <<END
@@ -103,7 +103,7 @@ refused "unnamed/data.json: 1 class; a task needs two or more|atoll data --label
 refused "data.mlm_probability|0.9" masked x --data.mlm_probability 0.95
 masked most --data.mlm_probability 0.9 >most.out 2>&1 || fail "nine tokens of ten are masked"
 (cat ordered.txt && printf 'Only one w1.\n\n') >with_single.txt
-"$atoll" data --tokenizer words --split-sentences --held-out 0 --sequence 32 --out with_single with_single.txt >single.out 2>&1 || fail "a single sentence"
+"$atoll" data --tokenizer words --split-sentences --held-out 0 --seq-len 32 --out with_single with_single.txt >single.out 2>&1 || fail "a single sentence"
 refused "document 400 has 1 sentence; data.pairs = sop needs two or more in each|--min-sentences 2" masked x --data.pairs sop \
     --data.train "with_single/train-0-*.bin"
 for pairs in sop nsp; do

@@ -18,7 +18,7 @@ awk 'BEGIN {
     }
 }' >rows.tsv
 prepare() { "$atoll" data --out "$@" >"$1.out" 2>&1 || fail "atoll data --out $1"; }
-prepare words --tokenizer wordpiece --learn 120 --split-sentences --sequence 32 ordered.txt
+prepare words --tokenizer wordpiece --learn 120 --split-sentences --seq-len 32 ordered.txt
 prepare labels --tokenizer words --labels --held-out 0.1 rows.tsv
 cat >pairs.yaml <<END
 run: {name: m, seed: 7}
@@ -74,11 +74,11 @@ eval_of() { # eval_of KIND DIR: "evaluated N .." and nothing that is no number
     sed -n 's/^evaluated *//p' eval.out
 }
 printf 'w1.\nW2.\n\n' >tiny.txt
-prepare tiny --tokenizer words --split-sentences --held-out 0 --sequence 1 tiny.txt
+prepare tiny --tokenizer words --split-sentences --held-out 0 --seq-len 1 tiny.txt
 [ "$(eval_of pairs tiny)" = "1 masked tokens" ] || fail "a document of one token and a stop in each sentence"
 train pairs tiny-run --data.train "tiny/train-0-*.bin" --data.eval= --train.steps 8 || fail "training on one document"
 printf 'w1\n\nw2\n\n' >token.txt
-prepare token --tokenizer words --split-sentences --held-out 0 --sequence 1 token.txt
+prepare token --tokenizer words --split-sentences --held-out 0 --seq-len 1 token.txt
 train pairs token-run --data.train "token/train-0-*.bin" --data.pairs none --data.eval= --train.steps 8 || fail "documents of one token"
 printf 'b\tw3\n' >one.tsv
 prepare one --labels --tokenizer words --classes-of labels --held-out 0 one.tsv
@@ -88,7 +88,7 @@ awk 'BEGIN { printf "b\t"; for (i = 0; i < 200; i++) printf "w%d ", i % 15; prin
 prepare long --labels --tokenizer words --classes-of labels --held-out 0 long.tsv
 [ "$(eval_of labels long)" = "1 texts" ] || fail "a text longer than the context"
 awk 'BEGIN { for (i = 0; i < 400; i++) printf "w%d ", i % 15; print "." }' >sentence.txt
-prepare sentence --tokenizer words --split-sentences --held-out 0 --sequence 32 sentence.txt
+prepare sentence --tokenizer words --split-sentences --held-out 0 --seq-len 32 sentence.txt
 train pairs sentence-run --data.train "sentence/train-0-*.bin" --data.pairs none --data.eval= --train.steps 8 || fail "a sentence longer than the context"
 train pairs refused --train.seq_len 64 && fail "train.seq_len beyond model.max_seq_len"
 grep -q "train.seq_len = 64 is longer than model.max_seq_len = 32" refused.out || fail "the message about train.seq_len"

@@ -30,7 +30,7 @@ people() { # each act of an operator, also wrong ones; of an observer, who may r
         for name in operator observer a; do
             for act in status metrics "metrics nobody" "quarantine nobody" "readmit b" "set --list" "set outer.nothing $i" \
                 "roster list" "roster remove nobody" "abort --fragment 7" "rollback --to 99"; do
-                operator $act --name $name || :
+                operator $act --certificate $name || :
             done
         done
         # accepted ones

@@ -4,7 +4,7 @@
 # evaluate. Killed sites and a killed aggregator change nothing. Two ranks train as one.
 . "$(dirname "$0")/lib.sh"
 free_port
-"$atoll" data --tokenizer wordpiece --learn 512 --out data --sites 2 --sequence 32 text.txt >data.out 2>&1 || fail "a vocabulary"
+"$atoll" data --tokenizer wordpiece --learn 512 --out data --sites 2 --seq-len 32 text.txt >data.out 2>&1 || fail "a vocabulary"
 # Each class has words of its own, and shares others.
 awk 'BEGIN {
     split("round commit aggregator site state", word)

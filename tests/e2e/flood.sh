@@ -22,7 +22,7 @@ until_lines 1 "ev=listening" serve.out
 flood 1100
 until_lines 1 open flood.out
 # The last of them still wait to be accepted: what comes with them may be dropped, and comes again.
-await "doctor --aggregator as a site" '"$atoll" doctor --aggregator "127.0.0.1:$port" --tls tls --name a >doctor.out 2>&1'
+await "doctor --aggregator as a site" '"$atoll" doctor --aggregator "127.0.0.1:$port" --tls tls --certificate a >doctor.out 2>&1'
 "$atoll" doctor --aggregator "127.0.0.1:$port" --tls tls >doctor.out 2>&1 || fail "doctor --aggregator as the aggregator"
 grep -q "aggregator yes: .*atoll://e2e/aggregator/aggregator" doctor.out || fail "the probe does not say who answers"
 train a

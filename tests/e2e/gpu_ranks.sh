@@ -13,7 +13,7 @@ steps=240 every=8
 common="--device.kind cuda --device.dtype f32 --device.threads 1 --model.layers 4 --model.heads 2 --model.d_model 32
     --model.max_seq_len 32 --train.seq_len 32 --train.batch_tokens $((64 * ranks)) --train.steps $steps --train.warmup_steps 5
     --train.lr 0.01 --train.eval_tokens 2048 --train.checkpoint_every 25 --log.progress none"
-"$atoll" data --out data --sites 2 --sequence 32 --force text.txt >data.out 2>&1 || fail "atoll data"
+"$atoll" data --out data --sites 2 --seq-len 32 --force text.txt >data.out 2>&1 || fail "atoll data"
 
 # site N NAME ARGUMENTS...: N ranks in the background; their processes in $site, rank R's output in NAME.R.out
 site() {

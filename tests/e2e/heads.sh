@@ -4,7 +4,7 @@
 # restart; an evaluation that asks a head which has left.
 . "$(dirname "$0")/lib.sh"
 free_port
-"$atoll" data --tokenizer wordpiece --learn 512 --out data --sites 2 --sequence 32 text.txt >data.out 2>&1 || fail "a vocabulary"
+"$atoll" data --tokenizer wordpiece --learn 512 --out data --sites 2 --seq-len 32 text.txt >data.out 2>&1 || fail "a vocabulary"
 awk 'BEGIN {
     split("round commit aggregator site state text token shard batch label", word)
     for (i = 0; i < 240; i++) {

@@ -4,7 +4,7 @@
 # a command, or ends the run; data.fetch takes half a file for a shard, or a run ends where it should wait for one.
 . "$(dirname "$0")/lib.sh"
 head -c 60000 text.txt >some.txt
-"$atoll" data --out data --sequence 32 some.txt >data.out 2>&1 || fail "atoll data"
+"$atoll" data --out data --seq-len 32 some.txt >data.out 2>&1 || fail "atoll data"
 cat >run.yaml <<END
 run: {name: e2e, seed: 5}
 model: {layers: 1, heads: 2, d_model: 32, max_seq_len: 32}

@@ -42,10 +42,10 @@ each() { # each WORDS CODE: every command that loads the keys of tls/
     far="--aggregator 127.0.0.1:$port --tls tls"
     says "$1" "$2" train --config run.yaml --site.name a --run.dir a --data.train "data/train-0-*.bin"
     says "$1" "$2" serve --config run.yaml
-    says "$1" "$2" doctor --aggregator "127.0.0.1:$port" --tls tls --name a
-    says "$1" "$2" operator status $far --name operator
-    says "$1" "$2" status $far --name observer
-    says "$1" "$2" watch $far --name observer --http 127.0.0.1:0
+    says "$1" "$2" doctor --aggregator "127.0.0.1:$port" --tls tls --certificate a
+    says "$1" "$2" operator status $far --certificate operator
+    says "$1" "$2" status $far --certificate observer
+    says "$1" "$2" watch $far --certificate observer --http 127.0.0.1:0
 }
 for n in a aggregator operator observer; do
     openssl pkey -in good/$n.key -aes256 -passout pass:secret -out tls/$n.key 2>openssl.out || fail "openssl: $(cat openssl.out)"
@@ -79,7 +79,7 @@ rm -rf tls && cp -r good tls
     "$atoll" cert authority --run e2e --dir made/tls >>cert.out 2>&1
     "$atoll" cert issue --role aggregator --host localhost --dir made/tls --out made/far >>cert.out 2>&1 ||
         "$atoll" cert issue --role aggregator --host localhost --dir made/tls >>cert.out 2>&1
-    "$atoll" data --out made/data --sequence 32 text.txt >>data.out 2>&1
+    "$atoll" data --out made/data --seq-len 32 text.txt >>data.out 2>&1
     "$atoll" train --data.train "made/data/train-0-0000.bin" --train.steps 4 --train.warmup_steps 1 --train.batch_tokens 128 \
         --train.seq_len 32 --model.max_seq_len 32 --model.layers 1 --model.d_model 32 --model.heads 2 --log.progress none \
         --device.kind cpu --run.dir made/run >made.out 2>&1 || fail "a run with umask 000"
@@ -100,5 +100,5 @@ openssl s_server -accept "127.0.0.1:$port" -cert role.pem -key tls/a.key -CAfile
 processes="$processes $!"
 until_lines 1 ACCEPT server.out
 says "certificate of atoll://e2e/site/a, which is no aggregator's" 2 train --config run.yaml --site.name a --run.dir a --data.train "data/train-0-*.bin"
-says "certificate of atoll://e2e/site/a, which is no aggregator's" 2 doctor --aggregator "127.0.0.1:$port" --tls tls --name a
+says "certificate of atoll://e2e/site/a, which is no aggregator's" 2 doctor --aggregator "127.0.0.1:$port" --tls tls --certificate a
 echo "keys are named, never asked for"

@@ -109,7 +109,7 @@ serve:
   listen: 127.0.0.1:$port
   dir: aggregator
 END
-    "$atoll" data --out data --sites "$count" --sequence 32 --force text.txt >data.out 2>&1 || fail "atoll data"
+    "$atoll" data --out data --sites "$count" --seq-len 32 --force text.txt >data.out 2>&1 || fail "atoll data"
     rm -rf tls
     "$atoll" cert authority --run e2e --dir tls >cert.out 2>&1 || fail "atoll cert authority"
     "$atoll" cert issue --role aggregator --host localhost,127.0.0.1 --dir tls >>cert.out 2>&1 || fail "atoll cert issue"
@@ -121,7 +121,7 @@ END
 # Position of a site in the roster: which part of the text is its own.
 part_of() { echo "$1" | tr a-e 0-4; }
 
-# An act of the operator, unless --name says otherwise; what the aggregator answers is in operator.out.
+# An act of the operator, unless --certificate says otherwise; what the aggregator answers is in operator.out.
 operator() { # operator ACT ARGUMENTS...
     "$atoll" operator "$@" --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1
 }

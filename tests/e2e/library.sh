@@ -26,7 +26,7 @@ cc -std=c99 -Wall -Wextra -Werror -O2 -I"$repository/outer/library" "$example/si
 export LD_LIBRARY_PATH="$library"
 free_port
 sed "s/7443/$port/" "$example/run.yaml" >run.yaml
-"$atoll" data --out data --sites 2 --sequence 64 text.txt >data.out 2>&1 || fail "atoll data"
+"$atoll" data --out data --sites 2 --seq-len 64 text.txt >data.out 2>&1 || fail "atoll data"
 "$atoll" cert authority --run example --dir tls >cert.out 2>&1 || fail "atoll cert authority"
 "$atoll" cert issue --role aggregator --host localhost,127.0.0.1 --dir tls >>cert.out 2>&1 || fail "atoll cert issue"
 for s in a b; do "$atoll" cert issue --role site --name $s --dir tls >>cert.out 2>&1 || fail "atoll cert issue $s"; done

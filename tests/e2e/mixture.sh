@@ -6,7 +6,7 @@
 head -c 200000 text.txt >web.txt
 tail -c 60000 text.txt | tr a-z A-Z >code.txt
 for source in web code; do
-    "$atoll" data --out $source --sequence 32 $source.txt >data.out 2>&1 || fail "atoll data of $source"
+    "$atoll" data --out $source --seq-len 32 $source.txt >data.out 2>&1 || fail "atoll data of $source"
 done
 cat >run.yaml <<END
 run: {seed: 5}

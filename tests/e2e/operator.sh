@@ -15,24 +15,24 @@ kill -STOP "$b"
 until_status "missing=b$"
 grep -q "mode=strict sites=3 quorum=3" operator.out || fail "the status does not say the mode"
 code=0
-operator abort --name a || code=$?
+operator abort --certificate a || code=$?
 [ "$code" = 2 ] || fail "a site's certificate aborts a round: exit code $code"
 grep -q "this call needs an operator" operator.out || fail "the refusal does not say what is needed"
 "$atoll" cert issue --role observer --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role observer"
 [ ! -e tls/observer.identity.pem ] || fail "an observer has an identity key, and signs nothing"
-operator metrics --name observer || fail "operator metrics"
+operator metrics --certificate observer || fail "operator metrics"
 for site in a b c; do
     grep -q "^site=$site state=bound heard_s=[0-9]* rounds=[1-9][0-9]*/[0-9]* included=1.000 payload_up=[1-9]" operator.out ||
         fail "no counters of site $site for an observer"
 done
 grep -q "^site=a .* refused.denied=1$" operator.out || fail "the refusal of site a's abort is not counted"
-operator metrics --name a || fail "operator metrics --name a"
+operator metrics --certificate a || fail "operator metrics --certificate a"
 [ "$(sed 's/ .*//' operator.out)" = "site=a" ] || fail "site a sees more than itself"
 code=0
-operator metrics b --name a || code=$?
+operator metrics b --certificate a || code=$?
 [ "$code" = 2 ] || fail "site a sees the counters of site b: exit code $code"
 code=0
-operator status --name observer || code=$?
+operator status --certificate observer || code=$?
 [ "$code" = 2 ] || fail "an observer's certificate does more than read the metrics: exit code $code"
 operator abort || fail "operator abort"
 until_lines 1 "ev=operator act=abort" serve.out

@@ -16,7 +16,7 @@ if mpirun -n 1 "$atoll" doctor 2>&1 | grep -qi "no MPI"; then
     exit 77
 fi
 head -c 200000 text.txt >less.txt
-"$atoll" data --out data --sequence 32 --shard-tokens 50000 less.txt >data.out
+"$atoll" data --out data --seq-len 32 --shard-tokens 50000 less.txt >data.out
 mkdir disk0 disk1
 mv data/train-0-0000.bin data/train-0-0002.bin disk0
 mv data/train-0-0001.bin data/train-0-0003.bin disk1

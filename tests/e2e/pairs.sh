@@ -14,14 +14,14 @@ prepare() { # prepare DIR FILE OPTIONS...: with the vocabulary of split/ once it
     out=$1 from=$2 tokenizer="wordpiece --learn 120"
     shift 2
     [ ! -e split ] || tokenizer=split
-    "$atoll" data --out "$out" --tokenizer $tokenizer --sequence 32 "$@" "$from" >"$out.out" 2>&1
+    "$atoll" data --out "$out" --tokenizer $tokenizer --seq-len 32 "$@" "$from" >"$out.out" 2>&1
 }
 prepare split ordered.txt --sites 2 --split-sentences || fail "atoll data --split-sentences"
 for part in train-0 train-1 eval; do
     [ -s split/$part-0000.bin ] && [ -s split/$part-0000.idx ] || fail "split/$part has no .bin or no .idx"
 done
 grep -q '"documents": 600' split/data.json || fail "600 documents"
-OMP_NUM_THREADS=3 "$atoll" data --out threads --tokenizer split --sequence 32 --sites 2 --split-sentences ordered.txt >threads.out 2>&1 || fail "three threads"
+OMP_NUM_THREADS=3 "$atoll" data --out threads --tokenizer split --seq-len 32 --sites 2 --split-sentences ordered.txt >threads.out 2>&1 || fail "three threads"
 cmp split/train-1-0000.idx threads/train-1-0000.idx || fail "the index depends on the number of threads"
 
 # The keys that it prints are the configuration.
@@ -70,7 +70,7 @@ prepare two single.txt --held-out 0 --split-sentences --min-sentences 2 || fail 
 grep -q "1 document of fewer than 2 sentences left out" two.out || fail "what is left out is not told"
 grep -q '"documents": 600' two/data.json || fail "600 documents are left"
 retrain --data.train "two/train-0-*.bin" --train.steps 2 --train.warmup_steps 1 >two_train.out 2>&1 || fail "training on what is left"
-refused 4 "the part of site 0 would have 0 tokens" "$atoll" data --out none --tokenizer split --sequence 32 --held-out 0 --split-sentences --min-sentences 9 \
+refused 4 "the part of site 0 would have 0 tokens" "$atoll" data --out none --tokenizer split --seq-len 32 --held-out 0 --split-sentences --min-sentences 9 \
     single.txt
 [ ! -e none/train-0-0000.bin ] || fail "shards of a text that is too short"
 refused 4 "--split-sentences needs --tokenizer" "$atoll" data --out x --split-sentences single.txt

@@ -125,7 +125,7 @@ done
 refused plan accumulator
 refused plan times
 grep -q "^Knee: 1" inside.out || fail "atoll plan --inside names no knee"
-"$atoll" $inside --ranks 1 --json | grep -q '"ranks":1,.*"fits":true,' || fail "atoll plan --inside --json"
+"$atoll" $inside --ranks 1 --format json | grep -q '"ranks":1,.*"fits":true,' || fail "atoll plan --inside --format json"
 refused $inside
 grep -q "mpirun -n 2" bad.out || fail "what measures collectives is not said"
 refused $inside --ranks 1 --search --plan.memory_gib 0.001

@@ -7,7 +7,7 @@ said() { # said WORDS FILE
     grep -qF -- "$1" "$2" || fail "\"$1\" is not in $2"
 }
 head -c 6000 text.txt >small.txt
-"$atoll" data --out data --sites 1 --sequence 8 small.txt >data.out 2>&1 || fail "atoll data"
+"$atoll" data --out data --sites 1 --seq-len 8 small.txt >data.out 2>&1 || fail "atoll data"
 cat >run.yaml <<END
 model: {layers: 1, heads: 2, d_model: 64, max_seq_len: 8}
 data: {tokenizer: bytes}
@@ -56,7 +56,7 @@ code=0
 [ $code -eq 4 ] || fail "canaries were drawn a second time"
 
 # Labelled texts, of which one is a record, and masked text.
-"$atoll" data --tokenizer wordpiece --learn 300 --out text --sites 1 --sequence 16 small.txt >text.out 2>&1 || fail "a vocabulary"
+"$atoll" data --tokenizer wordpiece --learn 300 --out text --sites 1 --seq-len 16 small.txt >text.out 2>&1 || fail "a vocabulary"
 awk 'BEGIN { for (i = 0; i < 200; i++) print (i % 2 ? "even" : "odd") "\t" (i % 2 ? "round commit" : "site token") " " i }' >rows.tsv
 "$atoll" data --labels --tokenizer text --out labels --sites 1 --held-out 0.1 rows.tsv >labels.out 2>&1 || fail "labels"
 encoder() { # encoder DIR DATA HEAD OBJECTIVE

@@ -22,7 +22,7 @@ steps=24 every=4 checkpoint_every=4
 small() { # small SITES: fewer records, so that a step costs more
     head -c 60000 text.txt >small.txt
     configure "$1"
-    "$atoll" data --out data --sites 3 --sequence 32 --force small.txt >data.out 2>&1 || fail "atoll data"
+    "$atoll" data --out data --sites 3 --seq-len 32 --force small.txt >data.out 2>&1 || fail "atoll data"
 }
 small a,b
 # The noise for a claim, the same sentence in the log and on record, and once more after a restart.
@@ -94,7 +94,7 @@ ledger 0 alone
 said "charges        alone/inner/privacy.charges: $steps steps" ledger.out
 said "PLD            epsilon $claim  <- holds" ledger.out
 said "cap            9; left: epsilon " ledger.out
-ledger 0 alone --cap "$claim"
+ledger 0 alone --epsilon-max "$claim"
 said ", 0 further steps of the newest setting" ledger.out # what is left of epsilon is the rounding of the claim
 ledger 0 alone --format json
 python3 - ledger.out "$claim" $steps <<'END' || fail "the JSON of privacy ledger"

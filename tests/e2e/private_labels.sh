@@ -5,7 +5,7 @@
 # each of its steps once. No loss of training is on record.
 . "$(dirname "$0")/lib.sh"
 free_port
-"$atoll" data --tokenizer wordpiece --learn 512 --out data --sites 1 --sequence 32 text.txt >data.out 2>&1 || fail "a vocabulary"
+"$atoll" data --tokenizer wordpiece --learn 512 --out data --sites 1 --seq-len 32 text.txt >data.out 2>&1 || fail "a vocabulary"
 awk 'BEGIN {
     split("round commit aggregator site state", word)
     split("text token shard batch label", own)

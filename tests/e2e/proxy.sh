@@ -92,7 +92,7 @@ refused() {
     code=$1 words=$2
     shift 2
     got=0
-    "$atoll" doctor --aggregator "$dialled" --aggregator-name localhost --tls tls --name a "$@" >refused.out 2>&1 || got=$?
+    "$atoll" doctor --aggregator "$dialled" --aggregator-name localhost --tls tls --certificate a "$@" >refused.out 2>&1 || got=$?
     [ "$got" -eq "$code" ] || fail "exit code $got, wanted $code: $words"
     grep -qF "$words" refused.out || fail "wanted: $words"
     if grep -qE "Opensesame|Wrong-99|YW5uY" refused.out; then fail "a password is printed"; fi

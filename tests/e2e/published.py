@@ -55,7 +55,7 @@ def documents(folder):
 
 def check_ids(name, golden):
     """Texts without an id are no documents. The order of the parts is not promised, so the lists are compared sorted."""
-    atoll("data", "--tokenizer", os.path.join(GOLDEN, name), "--field", "text", "--documents", "--held-out", "0", "--sequence", "1",
+    atoll("data", "--tokenizer", os.path.join(GOLDEN, name), "--field", "text", "--documents", "--held-out", "0", "--seq-len", "1",
           "--force", "--out", name + ".data", os.path.join(GOLDEN, "texts.jsonl"))
     got, want = sorted(documents(name + ".data")), sorted(x for x in golden["ids"] if x)
     if got != want:
@@ -223,7 +223,7 @@ def check_thin_messages():
 
 def check_start():
     """Nothing was trained before an import: no warning about another number of ranks."""
-    atoll("data", "--tokenizer", os.path.join(GOLDEN, "smollm"), "--field", "text", "--held-out", "0", "--sequence", "16", "--force", "--out", "start.data",
+    atoll("data", "--tokenizer", os.path.join(GOLDEN, "smollm"), "--field", "text", "--held-out", "0", "--seq-len", "16", "--force", "--out", "start.data",
           os.path.join(GOLDEN, "texts.jsonl"))
     done = atoll("train", "--config", "smollm.yaml", "--run.dir", "smollm.run", *SETTINGS, "--train.steps", "2", "--train.eval_every", "0",
                  "--data.eval", "", "--data.train", "start.data/train-0-*.bin", "--log.progress", "none")

@@ -63,8 +63,8 @@ same wanted
 module --tokenizer "$tokenizer" --label kind --text body rows.jsonl
 plain --tokenizer "$tokenizer" --labels plain_unowned.csv
 same wanted
-module --messages chat chats.jsonl --sequence 64
-plain --field text plain_chats.jsonl --sequence 64
+module --messages chat chats.jsonl --seq-len 64
+plain --field text plain_chats.jsonl --seq-len 64
 same wanted
 
 # The function: any iterable of dicts, once through. Chats with a template of the caller's are rendered by it.
@@ -162,7 +162,7 @@ killed "$half"
 [ -z "$(ls -A parent)" ] || fail "rows are left after kill -9: $(ls -A parent)"
 
 # ---- metrics ----
-"$atoll" data --out data --sequence 32 --force text.txt >data.out 2>&1 || fail "atoll data"
+"$atoll" data --out data --seq-len 32 --force text.txt >data.out 2>&1 || fail "atoll data"
 cat >run.yaml <<END
 run: {name: e2e, seed: 5, dir: a}
 model: {layers: 1, heads: 2, d_model: 32, max_seq_len: 32}

@@ -67,7 +67,7 @@ next_port
 relay strict --to "127.0.0.1:$port" --name other.example,localhost --connections 12 --source-connections 8
 probe() {
     got=0
-    "$atoll" doctor --aggregator "127.0.0.1:$at" --tls tls --name a "$@" >probe.out 2>&1 || got=$?
+    "$atoll" doctor --aggregator "127.0.0.1:$at" --tls tls --certificate a "$@" >probe.out 2>&1 || got=$?
 }
 probe --aggregator-name localhost
 [ "$got" -eq 0 ] || fail "the relay does not let its own site through"

@@ -84,12 +84,12 @@ turns=0
 while [ $turns -lt 3 ]; do
     until [ $(($(date +%s) - began)) -ge $((turns * life_s / 2 + life_s / 2)) ]; do sleep 0.1; done
     for who in a b aggregator; do renewed $who; done
-    "$atoll" doctor --aggregator "127.0.0.1:$port" --tls tls-a --name a --aggregator-name localhost >doctor.out 2>&1 ||
+    "$atoll" doctor --aggregator "127.0.0.1:$port" --tls tls-a --certificate a --aggregator-name localhost >doctor.out 2>&1 ||
         fail "a renewed certificate is not accepted: $(cat doctor.out)"
     turns=$((turns + 1))
 done
 code=0
-"$atoll" doctor --aggregator "127.0.0.1:$port" --tls first --name a --aggregator-name localhost >first.out 2>&1 || code=$?
+"$atoll" doctor --aggregator "127.0.0.1:$port" --tls first --certificate a --aggregator-name localhost >first.out 2>&1 || code=$?
 [ $code -eq 2 ] || fail "the first certificate has expired and is accepted"
 refused 2 "expired" "$atoll" cert request a --dir first
 kill -CONT "$b"

@@ -14,7 +14,7 @@ mkdir thief tls-b
 cp tls/ca.pem tls/b.pem tls/b.key thief/
 cp tls/ca.pem tls/b.pem tls/b.key tls/b.identity.* tls-b/ # what site b has; the authority's directory is the aggregator's
 knocks() { # knocks: does the thief get an answer?
-    "$atoll" doctor --aggregator "127.0.0.1:$port" --tls thief --name b >thief.out 2>&1
+    "$atoll" doctor --aggregator "127.0.0.1:$port" --tls thief --certificate b >thief.out 2>&1
 }
 serve
 listening

@@ -36,14 +36,14 @@ for who in a aggregator b; do
     until_rounds b $(($(rounds b) + 2))
 done
 kill -STOP "$b" # the run does not end while the aggregator is asked
-"$atoll" doctor --aggregator "127.0.0.1:$port" --tls tls-a --name a >new.out 2>&1 || fail "the new authority is not accepted"
-"$atoll" doctor --aggregator "127.0.0.1:$port" --tls tls-a --name a --aggregator-name localhost >new.out 2>&1 || fail "a name"
+"$atoll" doctor --aggregator "127.0.0.1:$port" --tls tls-a --certificate a >new.out 2>&1 || fail "the new authority is not accepted"
+"$atoll" doctor --aggregator "127.0.0.1:$port" --tls tls-a --certificate a --aggregator-name localhost >new.out 2>&1 || fail "a name"
 "$atoll" cert roll --finish --dir tls >finish.out 2>&1 || fail "atoll cert roll --finish"
 [ "$(lines "BEGIN CERTIFICATE" tls/ca.pem)" -eq 1 ] || fail "ca.pem keeps the old authority"
 for who in a b aggregator; do give ca.pem $who; done
 cp tls/ca.pem old/ca.pem
 code=0
-"$atoll" doctor --aggregator "127.0.0.1:$port" --tls old --name b >old.out 2>&1 || code=$?
+"$atoll" doctor --aggregator "127.0.0.1:$port" --tls old --certificate b >old.out 2>&1 || code=$?
 [ $code -eq 2 ] || fail "a certificate of the old authority ends with $code, wanted 2"
 kill -CONT "$b"
 ends 0 "$a" "site a"

@@ -76,7 +76,7 @@ refused "a site's name has" roster add "c.d"
 refused "is in the roster already" roster add b
 refused "is not in the roster" roster remove z
 code=0
-operator roster add c --name a || code=$?
+operator roster add c --certificate a || code=$?
 [ "$code" -eq 2 ] || fail "a site's certificate changes the roster: exit code $code"
 
 # c joins; the aggregator is killed right after the act, which it has answered.

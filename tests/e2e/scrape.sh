@@ -67,7 +67,7 @@ for first in b"", b"GET /metrics HTTP/1.1\r\nHost: local":
 END
 
 # A killed process looks dead at once, whatever it said last, and alive again as soon as it runs.
-"$atoll" data --out data --sequence 32 text.txt >data.out 2>&1 || fail "atoll data"
+"$atoll" data --out data --seq-len 32 text.txt >data.out 2>&1 || fail "atoll data"
 alone() {
     "$atoll" train --data.train "data/train-0-0000.bin" --train.steps 1000000 --train.warmup_steps 1 --train.batch_tokens 128 --device.kind cpu \
         --train.seq_len 32 --model.max_seq_len 32 --model.layers 1 --model.d_model 32 --model.heads 2 --log.progress none --run.dir alone >>alone.out 2>&1 &

@@ -45,7 +45,7 @@ far="--aggregator 127.0.0.1:$port --aggregator-name localhost"
 python3 -c 'import json
 assert [s["name"] for s in json.load(open("far.json"))["sites"] if s["waited_for"]] == ["b"]' 2>far.err || fail "from afar nobody waits for b"
 code=0
-"$atoll" status $far --name a >refused.out 2>&1 || code=$?
+"$atoll" status $far --certificate a >refused.out 2>&1 || code=$?
 [ $code -eq 2 ] && grep -q "an operator's or an observer's" refused.out || fail "a site's certificate reads the records"
 "$atoll" watch $far --http 127.0.0.1:0 --metrics 127.0.0.1:0 >far.out 2>&1 &
 far_watch=$!

@@ -3,6 +3,7 @@
 #include <math.h>
 #include "tests/inner/scratch.h"
 #include "kernels/base/args.h"
+#include "kernels/base/log.h"
 #include "kernels/base/nearest.h"
 #include "kernels/base/number.h"
 
@@ -37,6 +38,12 @@ static const struct args_option options[] = {
      .help = "How much."},
     {.name = "force", .kind = ARGS_FLAG, .target = &force, .help = "Anyway."},
     {.name = "name", .kind = ARGS_TEXTS, .target = &names, .value = "NAME", .help = "Which."},
+    {.name = "rate",
+     .kind = ARGS_SETTING,
+     .target = (char[]){"--train.lr"},
+     .value = "R",
+     .help = "Speed.",
+     .former = "pace"},
 };
 
 static void numbers_are_read_once(void **state)
@@ -111,7 +118,7 @@ static enum err parse(int argc, const char **argv, const char *operands, bool se
                          .summary = "Makes.",
                          .example = "atoll data x",
                          .options = options,
-                         .count = 5,
+                         .count = sizeof options / sizeof *options,
                          .operands = operands,
                          .settings = settings ? nearest_setting : NULL};
     return args_parse(&args, argc, (char **)(uintptr_t)argv, &arena);
@@ -174,6 +181,45 @@ static void a_setting_without_its_section(void **state)
     assert_says("the nearest is --sites");
 }
 
+static void a_former_name_is_refused_with_the_one_of_now(void **state)
+{
+    (void)state;
+    const char *argv[] = {"data", "--out=x", "--pace", "3"}, *equals[] = {"data", "--pace=3"};
+    assert_int_equal(parse(4, argv, NULL, true), ERR_CONFIG);
+    assert_string_equal(err_message(), "--pace is now named --rate R");
+    assert_int_equal(parse(2, equals, NULL, false), ERR_CONFIG);
+    assert_says("--pace is now named --rate R");
+}
+
+static void an_option_may_be_another_name_of_a_setting(void **state)
+{
+    (void)state;
+    const char *argv[] = {"data", "--rate", "3", "--out=x", "--rate=4"};
+    assert_int_equal(parse(5, argv, NULL, true), ERR_OK);
+    assert_int_equal(args.setting_count, 4);
+    assert_string_equal(args.setting[0], "--train.lr");
+    assert_string_equal(args.setting[1], "3");
+    assert_string_equal(args.setting[3], "4");
+    assert_int_equal(parse(2, argv, NULL, true), ERR_CONFIG);
+    assert_says("--rate needs a value: R");
+}
+
+static void loudness_is_a_level_of_the_log(void **state)
+{
+    (void)state;
+    const char *quiet[] = {"data", "-q", "--out=x"}, *loud[] = {"data", "--out=x", "-v"};
+    assert_int_equal(parse(3, quiet, NULL, true), ERR_OK);
+    assert_int_equal(args.setting_count, 2);
+    assert_string_equal(args.setting[0], "--log.level=warn");
+    assert_string_equal(args.setting[1], "--log.progress=none");
+    assert_int_equal(parse(3, loud, NULL, true), ERR_OK);
+    assert_string_equal(args.setting[0], "--log.level=debug");
+    assert_int_equal(parse(3, quiet, NULL, false), ERR_OK); /* of the process */
+    assert_int_equal(args.setting_count, 0);
+    assert_true(log_wanted(LOG_WARN) && !log_wanted(LOG_INFO));
+    log_min(LOG_DETAIL);
+}
+
 /* What the shell makes of an unquoted pattern. */
 static void an_unquoted_pattern_is_explained(void **state)
 {
@@ -224,6 +270,9 @@ int main(void)
         cmocka_unit_test(defaults_stay),
         cmocka_unit_test(mistakes_come_together),
         cmocka_unit_test(a_setting_without_its_section),
+        cmocka_unit_test(a_former_name_is_refused_with_the_one_of_now),
+        cmocka_unit_test(an_option_may_be_another_name_of_a_setting),
+        cmocka_unit_test(loudness_is_a_level_of_the_log),
         cmocka_unit_test(an_unquoted_pattern_is_explained),
         cmocka_unit_test(an_option_may_be_given_several_times),
         cmocka_unit_test(help_wins_over_mistakes),

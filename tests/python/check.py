@@ -88,12 +88,12 @@ class Case:
             subprocess.run([sys.executable, HERE / self.script, "--table", "tensors.json"], cwd=self.folder, check=True)
             sections["model"] = {"tensors": "tensors.json"}
         elif sections["data"]["tokenizer"] == "external":
-            self.call("data", "--tokenizer", "wordpiece", "--learn", "300", "--out", "data", "--sites", "2", "--sequence", "64",
+            self.call("data", "--tokenizer", "wordpiece", "--learn", "300", "--out", "data", "--sites", "2", "--seq-len", "64",
                       "--split-sentences", "text.txt")
             found = re.search(r'"sha256": *"([0-9a-f]+)"', (self.folder / "data/data.json").read_text())
             sections["data"]["tokenizer_sha256"] = found.group(1)
         else:
-            self.call("data", "--out", "data", "--sites", "2", "--sequence", "64", "text.txt")
+            self.call("data", "--out", "data", "--sites", "2", "--seq-len", "64", "text.txt")
         (self.folder / "run.yaml").write_text(yaml_of(sections))
         self.call("cert", "authority", "--run", "python", "--dir", "tls")
         self.call("cert", "issue", "--role", "aggregator", "--host", "localhost,127.0.0.1", "--dir", "tls")

@@ -50,8 +50,8 @@ done
 
 # ---- texts and token ids ----
 sed 's/"model":{/"model":{"type":"WordPiece",/; s/"model": {/"model": {"type": "WordPiece",/' "$here/untyped_wordpiece/tokenizer.json" >wp.json
-"$A" data --out ll --sequence 8 --tokenizer wp.json "$here/long_lines/french.txt" >out 2>&1; judge long_lines $?
-"$A" data --labels --tokenizer wp.json --out l --sequence 8 "$here/bom/labels.tsv" >out 2>&1
+"$A" data --out ll --seq-len 8 --tokenizer wp.json "$here/long_lines/french.txt" >out 2>&1; judge long_lines $?
+"$A" data --labels --tokenizer wp.json --out l --seq-len 8 "$here/bom/labels.tsv" >out 2>&1
 grep -q ' 2 classes' out; judge bom_labels $?
 "$A" train --config "$here/bom/run.yaml" --run.dir b1 --log.progress none >out 2>&1; judge bom_yaml $?
 "$A" data --out b2 --field text "$here/bom/text.jsonl" >out 2>&1; judge bom_jsonl $?

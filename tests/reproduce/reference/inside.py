@@ -62,8 +62,8 @@ class Bench:
         return path, done.stderr
 
     def plan(self, probe, settings, *more):
-        done = self.call([self.atoll, "plan", "--inside", "--json", "--probe", probe, *more, *self.words(settings)])
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        done = self.call([self.atoll, "plan", "--inside", "--format", "json", "--probe", probe, *more, *self.words(settings)])
+        return json.loads(done.stdout)["rows"]
 
     def train(self, n, settings, steps=None):
         """The fastest step, the least exposed time, and the memory in MiB, planned and used."""
@@ -103,8 +103,8 @@ def scaled(rows):
 
 
 def times(bench, rows):
-    done = bench.call([bench.atoll, "plan", "--json", "--times", ",".join(f"{n}:{t / 60:.12g}" for n, t in rows)])
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    done = bench.call([bench.atoll, "plan", "--format", "json", "--times", ",".join(f"{n}:{t / 60:.12g}" for n, t in rows)])
+    return json.loads(done.stdout)["rows"]
 
 
 def knee(bench):
@@ -164,7 +164,7 @@ def exposed(bench):
     words = ["--plan.gpu", "h100", "--plan.net_gbs", "50", "--model.layers", "24", "--model.d_model", "2048", "--model.heads", "16", "--model.max_seq_len",
              "2048", "--train.seq_len", "2048", "--train.batch_tokens", str(1 << 22), "--device.dtype", "bf16"]
     asked = [bench.atoll, "plan", "--inside", "--search", *words]
-    rows = [json.loads(line) for line in bench.call([*asked, "--json"]).stdout.splitlines()]
+    rows = json.loads(bench.call([*asked, "--format", "json"]).stdout)["rows"]
     said = re.search(r"Diminishing returns from (\d+) to (\d+)", bench.call(asked).stdout)
     marginal = [(b["ranks"], math.log(b["tokens_per_second"] / a["tokens_per_second"]) / math.log(b["ranks"] / a["ranks"]))
                 for a, b in zip(rows, rows[1:])]
