@@ -200,9 +200,7 @@ static void certificates_begin(struct json_write *w)
 
 static void certificates_end(struct json_write *w)
 {
-    json_end(w);
-    json_end(w);
-    putchar('\n');
+    json_close(w);
 }
 
 static void certificate_text(const char *file, const struct tls_facts *f)

@@ -132,8 +132,7 @@ static void probe_json(const struct ask *q, const struct tls_facts *f, const cha
     json_text(&w, "identity", f->uri);
     json_text(&w, "until", until);
     json_real(&w, "took_ms", took_s * 1e3);
-    json_end(&w);
-    putchar('\n');
+    json_close(&w);
 }
 
 static enum err probe(const struct ask *q, bool json, struct arena *arena)
@@ -202,9 +201,7 @@ static enum err machine_json(void)
     json_array(&w, "facts");
     for (at = strtok_r(text, "\n", &rest); at; at = strtok_r(NULL, "\n", &rest))
         fact_json(&w, at);
-    json_end(&w);
-    json_end(&w);
-    putchar('\n');
+    json_close(&w);
     free(text);
     return ERR_OK;
 }

@@ -133,8 +133,7 @@ static void print_json(const struct load *l, const struct evaluation_set *r)
     }
     if (r->labels)
         labels_json(&w, r);
-    json_end(&w);
-    putchar('\n');
+    json_close(&w);
 }
 
 static void print_set(void *self, const struct evaluation_set *set)
@@ -191,9 +190,7 @@ static void print_question(void *self, const struct choices *c, size_t i, const 
     json_array(&w, "scores");
     for (size_t k = 0; k < q->count; k++)
         json_real(&w, NULL, scores[k]);
-    json_end(&w);
-    json_end(&w);
-    putchar('\n');
+    json_close(&w);
 }
 
 static void print_choices(void *self, const struct choices *c, const struct choose_counts *n)
@@ -210,8 +207,7 @@ static void print_choices(void *self, const struct choices *c, const struct choo
         json_real(&w, "accuracy", accuracy);
         json_real(&w, "accuracy_norm", by_length);
         json_real(&w, "chance", c->chance);
-        json_end(&w);
-        putchar('\n');
+        json_close(&w);
         return;
     }
     printf("task         %s\nmodel        %s\nquestions    %.0f\naccuracy     %.2f %%\n"

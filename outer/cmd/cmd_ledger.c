@@ -328,9 +328,7 @@ static void json_finish(struct ledger_wish *o)
 {
     if (!o->json)
         return;
-    json_end(&o->w);
-    json_end(&o->w);
-    putchar('\n');
+    json_close(&o->w);
 }
 
 static enum err ledger(const struct args *args, struct ledger_wish *o, struct arena *a)

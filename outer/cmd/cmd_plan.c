@@ -375,8 +375,7 @@ static enum err plan(struct run *r, void *self)
         json_object(&c->w, NULL);
     enum err e = plan_give(c, options, count, &nearest, &now);
     if (c->json) {
-        json_end(&c->w);
-        putchar('\n');
+        json_close(&c->w);
     }
     return e;
 }

@@ -104,9 +104,7 @@ static void sums_json(const struct sums *l, int bits, int product)
         json_real(&w, "chunks_in_f32_error_log2", accumulator_error(&two, true));
         json_end(&w);
     }
-    json_end(&w);
-    json_end(&w);
-    putchar('\n');
+    json_close(&w);
 }
 
 static enum err accumulator(struct run *p, void *self)

@@ -41,9 +41,7 @@ static void json_begin(struct json_write *w)
 
 static void json_finish(struct json_write *w)
 {
-    json_end(w);
-    json_end(w);
-    putchar('\n');
+    json_close(w);
 }
 
 static void row_json(struct json_write *w, const struct scaling *r, bool knee)

@@ -28,8 +28,7 @@ static void layers_json(const struct run *p, const struct plan_layers *l, double
     json_int(&w, "fill_in_exchanges", l->more);
     if (every)
         json_int(&w, "try_sync_every", every);
-    json_end(&w);
-    putchar('\n');
+    json_close(&w);
 }
 
 /* DreamDDP's schedule for the configured H and codec. */
@@ -73,9 +72,9 @@ static enum err layers(struct run *p, void *self)
             "of %lld of them; outer.sync_every = %lld has slots of one step\n",
             (long long)l.span, (long long)l.span - 1, (long long)p->s.model_layers + 2);
     if (every)
-        printf("# the line is too slow for this H; try outer.sync_every %lld\n", (long long)every);
+        printf("# the link is too slow for this H; try outer.sync_every %lld\n", (long long)every);
     else if (slow)
-        printf("# the line is too slow for any H up to %d; take a smaller codec or a faster line\n",
+        printf("# the link is too slow for any H up to %d; take a smaller codec or a faster link\n",
                PLAN_EVERY_MAX);
     return ERR_OK;
 }

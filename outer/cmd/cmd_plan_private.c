@@ -199,8 +199,7 @@ static enum err private_json(struct private_costs *x)
     TRY(batches_json(&w, x));
     json_real(&w, "signal_of_all_steps", all);
     json_text(&w, "verdict", verdict_of(all));
-    json_end(&w);
-    putchar('\n');
+    json_close(&w);
     return private_costs_within(x);
 }
 
@@ -217,8 +216,7 @@ static void sites_json(const struct run *p, const struct plan_site_level *l, int
     json_real(&w, "delta", p->s.privacy_delta);
     json_real(&w, "noise", l->noise);
     json_real(&w, "noise_over_signal", l->ratio);
-    json_end(&w);
-    putchar('\n');
+    json_close(&w);
 }
 
 /* ---- whole sites ---- */

@@ -82,8 +82,7 @@ static void account_json(const struct accountant *a, const struct asked *b, doub
     json_real(&w, "epsilon_rdp", a->epsilon[ACCOUNTANT_RDP]);
     json_real(&w, "rdp_order", a->order);
     json_real(&w, "unamplified", a->unamplified);
-    json_end(&w);
-    putchar('\n');
+    json_close(&w);
 }
 
 static enum err privacy_account(int argc, char **argv, struct arena *arena)
@@ -182,9 +181,7 @@ static enum err banded_json(const struct asked *b, double epsilon, int64_t most)
     json_real(&w, "delta", b->delta);
     json_array(&w, "rows");
     TRY(banded_rows(b, epsilon, most, &w));
-    json_end(&w);
-    json_end(&w);
-    putchar('\n');
+    json_close(&w);
     return ERR_OK;
 }
 
@@ -296,9 +293,7 @@ static void sum_json(struct json_write *w, const char *why, double epsilon, doub
     json_object(w, "together");
     claim_json(w, why, epsilon, delta);
     json_text(w, "unit", unit);
-    json_end(w);
-    json_end(w);
-    putchar('\n');
+    json_close(w);
 }
 
 /* Several directories: what an owner has spent whose records are in all of them. */

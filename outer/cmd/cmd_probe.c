@@ -60,9 +60,7 @@ static void measured_json(struct measured *m)
     for (size_t t = 0; t < MEASURED_TABLES; t++)
         for (size_t i = 0; i < tables[t].count; i++)
             key_json(&w, &tables[t].keys[i], tables[t].values);
-    json_end(&w);
-    json_end(&w);
-    putchar('\n');
+    json_close(&w);
 }
 
 /* "-": on standard output, where it is anyway. */

@@ -162,8 +162,7 @@ static void json_result(struct replay_cmd *c, const struct replay_result *r, dou
     json_real(w, "seconds", seconds);
     digest_hex(&r->outer, hex);
     json_text(w, "outer_state", r->whole && !c->o.several ? hex : "");
-    json_end(w);
-    putchar('\n');
+    json_close(w);
 }
 
 static enum err verdict(const struct replay_result *r)

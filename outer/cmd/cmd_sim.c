@@ -172,8 +172,7 @@ static void result_json(const struct sim_cmd *c)
         site_json(&w, &c->out.site[i], &r->site[i]);
     json_end(&w);
     amendments_json(&w, r);
-    json_end(&w);
-    putchar('\n');
+    json_close(&w);
 }
 
 static enum err sim(struct run *p, void *self)

@@ -50,9 +50,7 @@ static void presets_json(const struct topology_preset *presets, size_t count)
         json_text(&w, "summary", presets[i].summary);
         json_end(&w);
     }
-    json_end(&w);
-    json_end(&w);
-    putchar('\n');
+    json_close(&w);
 }
 
 static void presets_list(bool json)

@@ -75,8 +75,7 @@ static void audit_json(const struct canary_audit *w, const char *model)
     json_real(&out, "delta", w->delta);
     json_real(&out, "confidence", w->confidence);
     json_real(&out, "claimed", w->claim == 0 ? NAN : w->claim);
-    json_end(&out);
-    putchar('\n');
+    json_close(&out);
 }
 
 static enum err bound_contradicts(const struct canary_audit *w)

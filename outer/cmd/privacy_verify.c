@@ -143,8 +143,7 @@ static enum err verify_json(struct released *r, size_t count, struct arena *a, s
     }
     json_end(&w);
     json_int(&w, "failed", (int64_t)*failed);
-    json_end(&w);
-    putchar('\n');
+    json_close(&w);
     return ERR_OK;
 }
 

@@ -122,26 +122,29 @@ void tuning_warning(const struct tuning *t, char *out, size_t size_bytes)
             t->lr, t->mu, (long long)t->every, t->effective / t->reference, t->right_lr);
 }
 
-struct tuning_momentum tuning_momentum(int64_t rounds)
+struct tuning_momentum tuning_momentum(const struct outer_settings *o, int64_t rounds)
 {
-    bool few = rounds >= TUNING_LEAST_ROUNDS && rounds <= TUNING_FEW_ROUNDS;
-    return few ? (struct tuning_momentum){0.6, 1} : (struct tuning_momentum){TABLE_MU, 0};
+    bool measured = rounds >= TUNING_LEAST_ROUNDS && o->outer_optimizer == OUTER_OPT_MOMENTUM &&
+                    o->outer_merge == MERGE_MEAN;
+    if (!measured)
+        return (struct tuning_momentum){.mu = o->outer_momentum};
+    return rounds <= TUNING_FEW_ROUNDS ? (struct tuning_momentum){true, 0.6, 1}
+                                       : (struct tuning_momentum){true, TABLE_MU, 0};
 }
 
 void tuning_momentum_text(const struct outer_settings *o, int64_t rounds, char *out,
                           size_t size_bytes)
 {
-    struct tuning_momentum best = tuning_momentum(rounds);
-    bool measured = rounds >= TUNING_LEAST_ROUNDS && o->outer_optimizer == OUTER_OPT_MOMENTUM &&
-                    o->outer_merge == MERGE_MEAN;
+    static const double BETWEEN = 0.75; /* of the two that were measured */
+    struct tuning_momentum best = tuning_momentum(o, rounds);
     *out = 0;
-    if (measured && best.lr > 0 && o->outer_momentum > 0.75)
+    if (best.measured && best.mu < BETWEEN && o->outer_momentum > BETWEEN)
         snprintf(out, size_bytes,
                  "%lld rounds of a fragment are few for outer.momentum = %.4g: with %.4g and "
                  "outer.lr = %.4g "
                  "runs of 15 and of 50 rounds ended as low or lower (docs/choosing.md 2)",
                  (long long)rounds, o->outer_momentum, best.mu, best.lr);
-    else if (measured && best.lr == 0 && o->outer_momentum < 0.75)
+    else if (best.measured && best.mu > BETWEEN && o->outer_momentum < BETWEEN)
         snprintf(out, size_bytes,
                  "%lld rounds of a fragment are enough for outer.momentum = %.4g, which ended 1 to "
                  "4 %% lower "

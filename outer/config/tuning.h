@@ -53,9 +53,10 @@ struct tuning tuning_resolve(struct outer_settings *o);
  * 0.9 with the rate of the table (lr 0). Fewer than TUNING_LEAST_ROUNDS: not measured, 0.9. */
 enum { TUNING_LEAST_ROUNDS = 10, TUNING_FEW_ROUNDS = 90 };
 struct tuning_momentum {
+    bool measured; /* false: mu is the configured one */
     double mu, lr;
 };
-struct tuning_momentum tuning_momentum(int64_t rounds);
+struct tuning_momentum tuning_momentum(const struct outer_settings *o, int64_t rounds);
 /* Which momentum ended with less loss in a run of this many rounds; "": the configured one, or
  * nothing is known of this outer.optimizer. */
 void tuning_momentum_text(const struct outer_settings *o, int64_t rounds, char *out,

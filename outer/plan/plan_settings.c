@@ -84,11 +84,6 @@ enum err plan_settings_may_write(const char *path, bool force)
         "%s exists and is left as it is; --write another file, or add --force to replace it", path);
 }
 
-static struct tuning_momentum momentum_of(const struct plan_option *o)
-{
-    return tuning_momentum((int64_t)schedule_rounds(&o->schedule, 0));
-}
-
 struct outer_settings plan_settings_chosen(const struct run *r, const struct plan_option *o)
 {
     static const double SPARSE_DECAY = 0.95;
@@ -96,10 +91,9 @@ struct outer_settings plan_settings_chosen(const struct run *r, const struct pla
     s.outer_sync_every = o->schedule.period[0].p.every;
     s.outer_codec = o->schedule.period[0].codec;
     s.outer_optimizer = tuning_optimizer(&s);
-    struct tuning_momentum best = momentum_of(o);
-    if (s.outer_optimizer == OUTER_OPT_MOMENTUM)
-        s.outer_momentum = best.mu;
-    s.outer_lr = s.outer_optimizer == OUTER_OPT_MOMENTUM ? best.lr : 0;
+    struct tuning_momentum best = tuning_momentum(&s, (int64_t)schedule_rounds(&o->schedule, 0));
+    s.outer_momentum = best.mu;
+    s.outer_lr = best.lr; /* 0: of the table */
     tuning_resolve(&s);
     /* A full residual of a codec that sends a few values grows without bound: docs/results.md 5.3.
      */
@@ -113,12 +107,10 @@ void plan_settings_print(FILE *out, const struct run *r, const struct plan_optio
                          const char *probe)
 {
     const struct outer_settings run = plan_settings_chosen(r, o);
+    const struct tuning_momentum best =
+        tuning_momentum(&run, (int64_t)schedule_rounds(&o->schedule, 0));
     char rate[48];
-    snprintf(rate, sizeof rate,
-             run.outer_optimizer == OUTER_OPT_MOMENTUM && momentum_of(o).lr > 0
-                 ? "%.6g"
-                 : "0  # of the table: %.6g",
-             run.outer_lr);
+    snprintf(rate, sizeof rate, best.lr > 0 ? "%.6g" : "0  # of the table: %.6g", run.outer_lr);
     fprintf(out,
             "outer:\n  sync_every: %lld\n  fragments: %u\n  overlap_steps: %lld\n  codec: %s\n  "
             "optimizer: %s\n  momentum: %.6g\n  lr: %s\n"

@@ -93,7 +93,7 @@
       "Nothing.")                                                                                  \
     X(ends, "site", "The run ends before its last step.", "Read error and why.")                   \
     X(eval, "site", "Loss and perplexity of an evaluation.", "Nothing.")                           \
-    X(exclude, "aggregator", "A site is excluded from the rounds, or that was refused.",           \
+    X(exclude, "aggregator", "A site was put into quarantine, or the act was refused.",            \
       "`atoll operator readmit`, once its cause is mended.")                                       \
     X(extended, "site, aggregator",                                                                \
       "train.steps has grown; the schedule follows the new total from this step on.", "Nothing.")  \

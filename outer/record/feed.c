@@ -91,8 +91,7 @@ static bool line_add(struct piece *p, const struct jsonl_row *row, const struct 
         snprintf(cut, sizeof cut, "%s", jsonl_string(row, word));
         json_text(&w, word, cut);
     }
-    json_end(&w);
-    fputc('\n', out);
+    json_close(&w);
     bool good = fclose(out) == 0 && (piece_add(p, line, n, SKIPPED_MAX) || !p->used);
     free(line);
     return good;

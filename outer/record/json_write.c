@@ -74,6 +74,13 @@ void json_end(struct json_write *w)
     fputc(w->close[--w->depth], w->out);
 }
 
+void json_close(struct json_write *w)
+{
+    while (w->depth)
+        json_end(w);
+    fputc('\n', w->out);
+}
+
 void json_int(struct json_write *w, const char *key, int64_t value)
 {
     item_begin(w, key);

@@ -95,9 +95,7 @@ enum err key_schema_print(FILE *out, struct arena *scratch)
         for (size_t i = 0; i < k.tables[t].count; i++)
             if (config_section_first(k.tables, t, i))
                 put_section(&w, &k, k.tables[t].keys[i].section);
-    json_end(&w);
-    json_end(&w);
-    fputc('\n', out);
+    json_close(&w);
     return ERR_OK;
 }
 

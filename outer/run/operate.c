@@ -191,9 +191,7 @@ static void answers_begin(struct json_write *w)
 
 static void answers_end(struct json_write *w)
 {
-    json_end(w);
-    json_end(w);
-    putchar('\n');
+    json_close(w);
 }
 
 /* Each aggregator of the run has its own journal: the act goes to all that are named, and what each

@@ -20,8 +20,7 @@ void preflight_end(struct preflight *p)
     json_end(&p->w);
     json_int(&p->w, "failed", p->count[PREFLIGHT_FAIL]);
     json_int(&p->w, "warnings", p->count[PREFLIGHT_WARN]);
-    json_end(&p->w);
-    putchar('\n');
+    json_close(&p->w);
 }
 
 static void row_json(struct json_write *w, const char *verdict, const char *what, const char *text)

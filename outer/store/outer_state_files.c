@@ -59,30 +59,25 @@ enum err outer_state_damaged(const struct outer_state *m, const char *path)
 }
 
 struct sections { /* of a state file: those of the shared parts, then those of the replica's own */
-    struct record_section *shared, *own;
-    size_t shared_count, own_count;
+    struct record_section *list; /* [count]; the shared ones have the digests of the state */
+    size_t shared, count;
 };
 
 static enum err state_sections_of(struct sections *x, const struct outer_state *m,
                                   unsigned fragment, const struct outer_state_fragment *s,
                                   struct arena *a)
 {
-    struct file_part parts[PARTS_MAX];
+    struct file_part shared[SHARED_MAX], own[OWN_MAX];
     struct state_cut cut = outer_state_cut(m, fragment);
-    size_t n = outer_state_shared_parts(s, cut.elements, parts);
-    TRY(state_sections(&x->shared, &x->shared_count, &cut, parts, n, &s->digest, s->leaf, a));
-    n = outer_state_own_parts(s, cut.elements, parts);
-    return state_sections(&x->own, &x->own_count, &cut, parts, n, NULL, NULL, a);
-}
-
-/* All in one list. */
-static enum err sections_join(const struct sections *x, struct record_section **list, size_t *count,
-                              struct arena *a)
-{
-    *count = x->shared_count + x->own_count;
-    TRY_ALLOC(*list = arena_array(a, *count, sizeof **list));
-    memcpy(*list, x->shared, x->shared_count * sizeof **list);
-    memcpy(*list + x->shared_count, x->own, x->own_count * sizeof **list);
+    size_t n = outer_state_shared_parts(s, cut.elements, shared),
+           k = outer_state_own_parts(s, cut.elements, own);
+    x->shared = state_section_count(&cut, n);
+    x->count = x->shared + state_section_count(&cut, k);
+    TRY_ALLOC(x->list = arena_array(a, x->count, sizeof *x->list));
+    TRY(state_sections(x->list, &cut, shared, n, a));
+    TRY(state_sections(x->list + x->shared, &cut, own, k, a));
+    for (size_t i = 0; i < x->shared; i++)
+        x->list[i].digest = s->leaf ? s->leaf[i] : s->digest;
     return ERR_OK;
 }
 
@@ -93,14 +88,10 @@ static enum err state_write_to(const struct outer_state *m, struct env *w, const
     struct state_head head = state_head_of(s, fragment, outer_state_elements(m, fragment));
     struct record_form form = {"state", state_head_fields, &head};
     struct sections x;
-    struct record_section *list;
-    size_t count;
     enum err e = state_sections_of(&x, m, fragment, s, &scratch);
-    if (e == ERR_OK)
-        e = sections_join(&x, &list, &count, &scratch);
     if (e == ERR_OK) {
-        record_sum(list, count, m->dev->threads);
-        e = store_write(w, path, &form, list, count);
+        record_sum(x.list, x.count, m->dev->threads);
+        e = store_write(w, path, &form, x.list, x.count);
     }
     arena_free(&scratch);
     return e;
@@ -134,22 +125,19 @@ static const char *made_with(const struct state_head *made, const struct state_h
                : NULL;
 }
 
-/* Do the file's sections from `first` on have the sizes of these? */
-static bool sizes_fit(const struct record *r, size_t first, const struct record_section *list,
-                      size_t count)
+/* Do the first sections of the file have the sizes of these? */
+static bool sizes_fit(const struct record *r, const struct record_section *list, size_t count)
 {
-    bool fit = first <= r->section_count && count <= r->section_count - first;
+    bool fit = count <= r->section_count;
     for (size_t i = 0; fit && i < count; i++)
-        fit = r->sections[first + i].size_bytes ==
-              outer_state_parts_bytes(list[i].parts, list[i].part_count);
+        fit =
+            r->sections[i].size_bytes == outer_state_parts_bytes(list[i].parts, list[i].part_count);
     return fit;
 }
 
 static bool sections_fit(const struct record *r, const struct sections *x)
 {
-    return r->section_count == x->shared_count + x->own_count &&
-           sizes_fit(r, 0, x->shared, x->shared_count) &&
-           sizes_fit(r, x->shared_count, x->own, x->own_count);
+    return r->section_count == x->count && sizes_fit(r, x->list, x->count);
 }
 
 /* Fills the parts of s. */
@@ -169,16 +157,14 @@ static enum err state_file_take(struct outer_state *m, const char *path,
                        "%s/%s: made with %s (its parts are others); use the settings it was made "
                        "with, or another directory",
                        m->env->root, path, other);
-    int threads = m->dev->threads;
-    if (!record_take_all(r, 0, x.shared, x.shared_count, threads) ||
-        !record_take_all(r, x.shared_count, x.own, x.own_count, threads))
+    if (!record_take_all(r, 0, x.list, x.count, m->dev->threads))
         return outer_state_damaged(m, path);
     s->round = head->round;
     s->squares = SQUARES_UNKNOWN;
     s->residual_ratio = head->residual_ratio;
     s->manifest = head->manifest;
-    s->digest = state_digest_said(m->o.digest, r->sections, x.shared_count);
-    for (size_t i = 0; s->leaf && i < x.shared_count; i++)
+    s->digest = state_digest_said(m->o.digest, r->sections, x.shared);
+    for (size_t i = 0; s->leaf && i < x.shared; i++)
         s->leaf[i] = r->sections[i].digest;
     return ERR_OK;
 }
@@ -225,8 +211,9 @@ enum err outer_state_own_read(struct outer_state *m, unsigned fragment, uint64_t
     enum err e = state_record(m, fragment, path, &head, &r, &scratch);
     if (e == ERR_OK)
         e = state_sections_of(&x, m, fragment, &m->next, &scratch);
-    if (e == ERR_OK && (head.round != round ||
-                        !record_take_all(&r, x.shared_count, x.own, x.own_count, m->dev->threads)))
+    if (e == ERR_OK &&
+        (head.round != round ||
+         !record_take_all(&r, x.shared, x.list + x.shared, x.count - x.shared, m->dev->threads)))
         e = err_set(ERR_CORRUPT, "its residual is damaged, and is not a function of the rounds");
     arena_free(&scratch);
     return e;
@@ -267,9 +254,9 @@ enum err outer_state_file_open(struct outer_state_file *f, const struct outer_st
     TRY(record_open(&r, &form, path, data, size_bytes, a));
     TRY(state_sections_of(&x, m, fragment, s, a));
     if (head.fragment != fragment || head.elements != outer_state_elements(m, fragment) ||
-        !sizes_fit(&r, 0, x.shared, x.shared_count))
+        !sizes_fit(&r, x.list, x.shared))
         return err_set(ERR_CORRUPT, "%s: another fragment's, or made with other settings", path);
-    size_t n = x.shared_count, own = r.section_count - n;
+    size_t n = x.shared, own = r.section_count - n;
     *f = (struct outer_state_file){.round = head.round,
                                    .manifest = head.manifest,
                                    .digest = state_digest_said(m->o.digest, r.sections, n),

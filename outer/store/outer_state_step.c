@@ -63,15 +63,20 @@ enum err outer_state_decode(struct outer_state *m, unsigned fragment, enum codec
 
 /* ---- the outer step ---- */
 
+/* Are these the bytes that the manifest names as its aggregate? */
+static bool aggregate_good(const struct manifest *manifest, const struct codec_payload *bytes)
+{
+    struct digest d = digest_of(bytes->data, bytes->size_bytes);
+    return manifest->aggregate_bytes == bytes->size_bytes && digest_equal(&manifest->aggregate, &d);
+}
+
 /* What the manifest says about its inputs, before anything is decoded. */
 static enum err inputs_check(const struct outer_state *m, const struct outer_state_fragment *s,
                              const struct manifest *manifest, const struct codec_payload *aggregate)
 {
     unsigned fragment = manifest->fragment;
-    struct digest grid = grid_of(m, s, fragment),
-                  d = digest_of(aggregate->data, aggregate->size_bytes);
-    if (manifest->aggregate_bytes != aggregate->size_bytes ||
-        !digest_equal(&manifest->aggregate, &d))
+    struct digest grid = grid_of(m, s, fragment);
+    if (!aggregate_good(manifest, aggregate))
         return err_set(ERR_PROTO,
                        "fragment %u round %" PRIu64 ": the aggregate is not the manifest's",
                        fragment, s->round);
@@ -331,7 +336,7 @@ enum err outer_state_replay_from(struct outer_state *m, const struct outer_state
     unsigned fragment = manifest->fragment;
     round_check(s, manifest);
     if (manifest->rolled_back)
-        return next_bytes(m, manifest, bytes)
+        return aggregate_good(manifest, bytes) && next_bytes(m, manifest, bytes)
                    ? ERR_OK
                    : err_set(ERR_PROTO,
                              "fragment %u round %" PRIu64

@@ -51,30 +51,25 @@ void state_digest_add(struct digest_stream *d, const struct state_cut *c,
     }
 }
 
-enum err state_sections(struct record_section **list, size_t *count, const struct state_cut *c,
-                        const struct file_part *parts, size_t n, const struct digest *digest,
-                        const struct digest *leaf, struct arena *a)
+size_t state_section_count(const struct state_cut *c, size_t parts)
+{
+    return c->rule == STATE_DIGEST_LEAVES ? state_leaves(c->rule, c->elements, parts) : 1;
+}
+
+enum err state_sections(struct record_section *list, const struct state_cut *c,
+                        const struct file_part *parts, size_t n, struct arena *a)
 {
     bool leaves = c->rule == STATE_DIGEST_LEAVES;
-    size_t each = pieces_each(c->elements);
+    size_t count = leaves ? state_section_count(c, n) : n, each = pieces_each(c->elements);
     struct file_part *pieces;
-    *count = leaves ? state_leaves(c->rule, c->elements, n) : 1;
-    TRY_ALLOC(*list = arena_array(a, *count + 1, sizeof **list));
-    TRY_ALLOC(pieces = arena_array(a, (leaves ? *count : n) + 1, sizeof *pieces));
-    if (!leaves) {
-        for (size_t i = 0; i < n; i++)
-            pieces[i] = parts[i];
-        (*list)[0] = (struct record_section){.parts = pieces, .part_count = n};
-        if (digest)
-            (*list)[0].digest = *digest;
-        return ERR_OK;
+    TRY_ALLOC(pieces = arena_array(a, count + 1, sizeof *pieces));
+    for (size_t i = 0; i < count; i++) {
+        pieces[i] = leaves ? leaf_of(&parts[i / each], c->elements, i % each) : parts[i];
+        if (leaves)
+            list[i] = (struct record_section){.parts = &pieces[i], .part_count = 1};
     }
-    for (size_t i = 0; i < *count; i++) {
-        pieces[i] = leaf_of(&parts[i / each], c->elements, i % each);
-        (*list)[i] = (struct record_section){.parts = &pieces[i], .part_count = 1};
-        if (leaf)
-            (*list)[i].digest = leaf[i];
-    }
+    if (!leaves)
+        list[0] = (struct record_section){.parts = pieces, .part_count = n};
     return ERR_OK;
 }
 

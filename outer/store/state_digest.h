@@ -33,11 +33,12 @@ size_t state_leaves(enum state_digest rule, size_t elements, size_t parts);
  * ([state_leaves], or NULL) too. */
 void state_digest_add(struct digest_stream *d, const struct state_cut *c,
                       const struct file_part *parts, size_t n, struct digest *leaf);
-/* Sections of a file with these parts: one with all parts, or one for each leaf. digest: of the
- * first; leaf: of each; NULL: not known yet. In memory of `a`; the parts' data is borrowed. */
-enum err state_sections(struct record_section **list, size_t *count, const struct state_cut *c,
-                        const struct file_part *parts, size_t n, const struct digest *digest,
-                        const struct digest *leaf, struct arena *a) MUST;
+/* Sections of a file with `parts` arrays: one for all of them, or one for each leaf. */
+size_t state_section_count(const struct state_cut *c, size_t parts);
+/* list: [state_section_count], without digests. Their parts are in memory of `a`, the data is
+ * borrowed. */
+enum err state_sections(struct record_section *list, const struct state_cut *c,
+                        const struct file_part *parts, size_t n, struct arena *a) MUST;
 /* The state digest that the sections of a file say, whether or not their bytes match. */
 struct digest state_digest_said(enum state_digest rule, const struct record_view *sections,
                                 size_t count);

@@ -336,8 +336,7 @@ void page_data_live(FILE *out, const struct report_follow *f, double now)
         aggregator_json(&v, "aggregator", aggregator);
     sites_json(&v, f);
     events_json(&v, f);
-    json_end(&w);
-    fputc('\n', out);
+    json_close(&w);
 }
 
 double page_data_now(const struct report_follow *f)

@@ -81,10 +81,8 @@ void sheet_begin_json(struct sheet *s, FILE *out, const char *title)
 
 void sheet_end(struct sheet *s)
 {
-    for (int i = 0; s->json && i < 4; i++)
-        json_end(&s->w); /* content, section, sections, the page */
     if (s->json)
-        fputc('\n', s->out);
+        json_close(&s->w);
     if (s->html)
         fputs("</section></main></body></html>\n", s->out);
     free(s->rows);

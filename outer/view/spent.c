@@ -247,6 +247,5 @@ void spent_print_json(const struct spent *s)
     else
         account_json(&w, s);
     json_int(&w, "steps", s->budget.steps);
-    json_end(&w);
-    putchar('\n');
+    json_close(&w);
 }

@@ -102,9 +102,9 @@ def page():
     table, code = rows(), events()
     lines = ["# Events and errors", "",
              "For operators: each event of the log (`ev=NAME`) and each error, what it means and what to do. `atoll help NAME` prints a",
-             "row. Fields are those of the line, in its order; some lines of an event have only a part of them. What a value that is",
-             "not explained here means: [metrics](metrics.md), [runbook](runbook.md).", "", "## Errors", "",
-             "A command ends with the name of its error, what it means, what to do, and this exit code.", "",
+             "row. Fields stand in the order of the log line; some lines have only some of them. Values that are not explained here:",
+             "[metrics](metrics.md), [runbook](runbook.md).", "", "## Errors", "",
+             "A command ends with this exit code, and with what the error means and what to do where its message does not say so.", "",
              "| error | exit code | means | do |", "|---|---|---|---|"]
     lines += [f"| `{name}` | {code} | {what} | {do} |" for number, name, what, code, do in errors()]
     lines += ["", "## Events", "", "| event | level | process | fields | means | do |", "|---|---|---|---|---|---|"]

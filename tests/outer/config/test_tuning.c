@@ -172,8 +172,9 @@ static void momentum_follows_the_rounds(void **state)
     struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, 30, 0);
     char text[512];
     for (size_t i = 0; i < 4; i++) {
-        assert_true(tuning_momentum(few[i]).mu == 0.6 && tuning_momentum(few[i]).lr == 1);
-        assert_true(tuning_momentum(many[i]).mu == 0.9 && tuning_momentum(many[i]).lr == 0);
+        struct tuning_momentum f = tuning_momentum(&o, few[i]), m = tuning_momentum(&o, many[i]);
+        assert_true(f.measured && f.mu == 0.6 && f.lr == 1);
+        assert_true(m.measured && m.mu == 0.9 && m.lr == 0);
         o.outer_momentum = 0.9;
         tuning_momentum_text(&o, few[i], text, sizeof text);
         assert_non_null(strstr(text, "0.6 and outer.lr = 1"));
@@ -188,6 +189,11 @@ static void momentum_follows_the_rounds(void **state)
     o.outer_momentum = 0.9;
     tuning_momentum_text(&o, 9, text, sizeof text);
     assert_string_equal(text, "");
+    o.outer_merge = MERGE_RADIAL; /* not measured: the configured momentum, the table's rate */
+    o.outer_momentum = 0.8;
+    struct tuning_momentum other = tuning_momentum(&o, 50);
+    assert_true(!other.measured && other.mu == 0.8 && other.lr == 0);
+    o.outer_merge = MERGE_MEAN;
     o.outer_optimizer = OUTER_OPT_ADAM; /* not measured */
     tuning_momentum_text(&o, 50, text, sizeof text);
     assert_string_equal(text, "");

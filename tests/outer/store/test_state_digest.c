@@ -160,6 +160,14 @@ static void an_archive_has_the_same_leaves(void **state)
     assert_int_equal(count, outer_state_leaves(&o, 0));
     assert_int_equal(leaves_digests(&n.m, 0, &n.m.state[0], d, &arena), ERR_OK);
     assert_memory_equal(d, n.m.state[0].leaf, count * sizeof *d);
+    struct leaf *list = arena_array(&arena, count, sizeof *list);
+    leaves_list(&n.m, 0, list);
+    for (size_t i = 0; i < count; i++) { /* and their places are those of the digest */
+        size_t before, each;
+        const uint8_t *bytes = leaves_bytes(&n.m.state[0], list[i].array, COUNT, &before, &each);
+        struct digest one = digest_of(bytes + list[i].first * each, list[i].count * each);
+        assert_true(digest_equal(&one, &d[i]));
+    }
     node_close(&n);
 }
 
@@ -311,6 +319,9 @@ static void a_rollback_is_replayed(void **state)
     memcpy(wrong, map.data, map.size_bytes);
     wrong[map.size_bytes - 1] ^= 1;
     assert_int_equal(outer_state_replay(&b.m, &back, wrong, map.size_bytes), ERR_PROTO);
+    struct manifest other = back; /* it names other bytes than those of its state */
+    other.aggregate.bytes[0] ^= 1;
+    assert_int_equal(outer_state_replay(&b.m, &other, map.data, map.size_bytes), ERR_PROTO);
     assert_int_equal(outer_state_replay(&b.m, &back, map.data, map.size_bytes), ERR_OK);
     assert_int_equal(outer_state_commit(&b.m, 0, &back, map.data, map.size_bytes), ERR_OK);
     a.env->ops->unmap(a.env, &map);
