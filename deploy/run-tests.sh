@@ -14,7 +14,7 @@ for argument in "$@"; do
 done
 cd "$(dirname "$0")/.."
 build=${ATOLL_BUILD:-build}
-deploy/install.sh python3 clang-format
+deploy/install.sh python3 clang-format zsh fish
 ATOLL_WERROR=${ATOLL_WERROR:-ON} deploy/build.sh
 # One test more at a time than there are cores: several wait for timers and for each other's processes, not for a core.
 ctest --test-dir "$build" -j "$(($(nproc) + 1))" --output-on-failure --no-tests=error "$@" </dev/null

@@ -40,6 +40,64 @@ END
     bash -eu complete.bash "$repository/deploy/completions/atoll.bash" "$atoll" || fail "completion in bash"
 fi
 
+# Those of zsh, typed at a terminal of its own, and of fish: subcommand, its act, option, key; then a flag and a file.
+touch run.yaml
+cat >typed <<'END'
+atoll samp
+atoll cert iss
+atoll cert issue --hos
+atoll train --dry-run --outer.momentum_res
+atoll train --dry-r
+atoll train --config=ru
+atoll report run.y
+END
+cat >complete.zsh <<'END'
+zmodload zsh/zpty
+zpty z zsh -f -i
+zpty -w z "PS1= PROMPT_EOL_MARK= fpath=($1 \$fpath); unsetopt prompt_cr zle_bracketed_paste; autoload -Uz compinit; compinit -u -D
+show() { print -r -- \"<\$BUFFER>\"; BUFFER=; }; zle -N show; bindkey '^X' show; print rea''dy"
+zpty -r z seen '*ready*'
+while read -r line; do
+    zpty -w -n z "$line"$'\t\x18'
+    zpty -r z seen '*<*>*'
+    print -r -- "${${seen##*<}%%>*}"
+done
+END
+cat >zsh.want <<'END'
+atoll sample 
+atoll cert issue 
+atoll cert issue --host=
+atoll train --dry-run --outer.momentum_restart=
+atoll train --dry-run 
+atoll train --config=run.yaml 
+atoll report run.yaml 
+END
+cat >complete.fish <<'END'
+source $argv[1]
+while read -l line
+    complete -C "$line" | string replace -r '\t.*' ''
+end
+exit 0
+END
+cat >fish.want <<'END'
+sample
+issue
+--host=
+--outer.momentum_restart=
+--dry-run
+--config=run.yaml
+run.yaml
+END
+shells=bash
+for shell in "zsh -f complete.zsh $repository/deploy/completions" \
+    "fish --no-config complete.fish $repository/deploy/completions/atoll.fish"; do
+    name=${shell%% *}
+    command -v "$name" >/dev/null || { echo "SKIPPED in part: $name is not installed, its completion is not tested" && continue; }
+    PATH=$(dirname "$atoll"):$PATH HOME=$PWD bounded $shell <typed >"$name.seen" 2>"$name.out" || fail "completion in $name"
+    tr -d '\r' <"$name.seen" | diff "$name.want" - >"$name.out" || fail "completion in $name: wanted <, seen >"
+    shells="$shells, $name"
+done
+
 # The schema has each key of the reference page and takes the examples.
 "$atoll" train --help-keys --format json-schema >schema.json
 if command -v python3 >/dev/null; then
@@ -85,4 +143,4 @@ if command -v cmake >/dev/null && [ -e "$(dirname "$atoll")/../cmake_install.cma
         [ -x "root/usr/$command" ] || fail "a unit starts /usr/$command, which is not installed"
     done
 fi
-echo "$(ls man | wc -l) manual pages, completion and schema are those of the program"
+echo "$(ls man | wc -l) manual pages, completion ($shells) and schema are those of the program"
