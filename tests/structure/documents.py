@@ -157,7 +157,7 @@ def check_reading(root, name, missed):
         lines += there
         if abs(there - int(row[1])) > max(20, there / 10):
             missed.append(f"{name}: {row[0].strip()}: {row[1]} lines; there are {there}")
-    said = re.search(r"about ([\d,]+) lines", path)
+    said = re.search(r"about\s+([\d,]+) lines", path)
     if not said or abs(int(said.group(1).replace(",", "")) - lines) > lines / 10:
         missed.append(f"{name}: the reading path says {said and said.group(1)} lines in all; there are {lines}")
     for row in re.findall(r"^\|(?! question|---)(.*)\|$", where, re.MULTILINE):
