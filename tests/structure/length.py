@@ -5,14 +5,15 @@
     tests/structure/length.py [ROOT]      ends with 1 above the limit, and names pages without a reader
     tests/structure/length.py --pages     the words of each page
 
-A word has a letter or a digit: the bars of a table are none. Not counted: pages and tables that a program writes.
+A word has a letter or a digit. So the bars of tables (4,700) and signs by themselves (2,300: =, +, ->, a middle dot) are none, which
+`wc -w` counts. Words of code blocks count. Not counted: pages and tables that a program writes.
 """
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-LIMIT = 65000
+LIMIT = 63650
 GENERATED = ("docs/configuration.md", "docs/events.md", "docs/metrics.md", "docs/refusals.md", "docs/reliability.md", "docs/reproductions.md")
 TABLES = ("| name | type | of | meaning |", "| key | allowed | default | pinned | meaning |")  # atoll watch --help-metrics, atoll wan --help-keys
 WITHOUT_READER = ("README.md",)  # for everyone
