@@ -35,6 +35,7 @@ enum { STAGING_BYTES = 4 << 20 };
 enum { WINDOWS_MAX = 64 };
 struct window {
     void *at; /* NULL: free */
+    size_t bytes;
     ncclWindow_t window;
 };
 #endif
@@ -477,6 +478,7 @@ static enum err alloc(struct coll *c, struct dev *d, void **p, size_t bytes)
         return err_set(ERR_MEMORY, "no %zu MiB of GPU memory that NCCL can register", bytes >> 20);
     }
     w->at = *p;
+    w->bytes = bytes;
     d->ops->zero(d, *p, bytes);
     d->used_bytes += bytes;
     return accepted(n,
@@ -496,6 +498,7 @@ static void give(struct coll *c, struct dev *d, void *p)
     enum err e = n->comm && !n->broken ? accepted(n, ncclCommWindowDeregister(n->comm, w->window),
                                                   n->timeout_s, "giving registered memory back")
                                        : ERR_OK;
+    d->used_bytes -= w->bytes;
     *w = (struct window){.at = NULL};
     if (!e)
         ncclMemFree(p);

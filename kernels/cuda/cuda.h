@@ -34,9 +34,15 @@ struct cuda_graphs { /* dev_cuda.c */
     uint64_t memory; /* incremented when memory that a graph may use is freed */
     bool capturing;  /* calls are being captured in a graph: no op may wait for the GPU */
 };
-struct cuda_scratch { /* dev_cuda.c */
-    void *memory[CUDA_SLOTS];
-    size_t bytes[CUDA_SLOTS];
+struct cuda_slab {
+    void *at;
+    size_t bytes;
+};
+struct cuda_memory { /* dev_cuda.c */
+    void *scratch[CUDA_SLOTS];
+    size_t scratch_bytes[CUDA_SLOTS];
+    struct cuda_slab *slabs; /* what the callers of alloc have not freed */
+    size_t count, room;
 };
 struct cuda_events {                    /* dev_cuda.c */
     void *event[DEV_EVENTS_MAX];        /* cudaEvent_t, made when a mark is first set */
@@ -58,7 +64,7 @@ struct cuda {
     void *stream;   /* cudaStream_t; dev_cuda.c */
     struct cuda_gpu gpu;
     struct cuda_graphs graphs;
-    struct cuda_scratch scratch;
+    struct cuda_memory memory;
     struct cuda_events events;
     struct cuda_table table;
     struct matmul *matmul;       /* open.c */

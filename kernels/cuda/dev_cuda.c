@@ -114,31 +114,31 @@ static enum err no_memory(size_t bytes, const char *what)
 
 void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
 {
-    if (bytes <= c->scratch.bytes[slot])
-        return c->scratch.memory[slot];
+    if (bytes <= c->memory.scratch_bytes[slot])
+        return c->memory.scratch[slot];
     cuda_set_device(c);
-    cudaFree(c->scratch.memory[slot]); /* waits for the kernels that use it */
+    cudaFree(c->memory.scratch[slot]); /* waits for the kernels that use it */
     c->graphs.memory++;
-    c->scratch.memory[slot] = NULL;
-    c->dev.used_bytes -= c->scratch.bytes[slot];
-    c->scratch.bytes[slot] = 0;
+    c->memory.scratch[slot] = NULL;
+    c->dev.used_bytes -= c->memory.scratch_bytes[slot];
+    c->memory.scratch_bytes[slot] = 0;
     size_t rounded =
         (bytes + 0xfffff) &
         ~(size_t)0xfffff; /* whole MiB: small changes of a shape cause no new allocation */
-    if (cudaMalloc(&c->scratch.memory[slot], rounded) != cudaSuccess) {
-        c->scratch.memory[slot] = NULL;
+    if (cudaMalloc(&c->memory.scratch[slot], rounded) != cudaSuccess) {
+        c->memory.scratch[slot] = NULL;
         cuda_fail(c, no_memory(rounded, "the ops' scratch"));
         return NULL;
     }
-    c->scratch.bytes[slot] = rounded;
+    c->memory.scratch_bytes[slot] = rounded;
     c->dev.used_bytes += rounded;
-    return c->scratch.memory[slot];
+    return c->memory.scratch[slot];
 }
 
 void cuda_scratch_free(struct cuda *c)
 {
     for (int i = 0; i < CUDA_SLOTS; i++)
-        cudaFree(c->scratch.memory[i]);
+        cudaFree(c->memory.scratch[i]);
     free(c->table.host);
 }
 
@@ -170,27 +170,53 @@ void cuda_gpu_drain(struct cuda *c)
 void cuda_gpu_close(struct cuda *c)
 {
     cuda_scratch_free(c);
+    free(c->memory.slabs);
     if (c->stream)
         cudaStreamDestroy(stream(c));
+}
+
+/* Room for one more slab in the list. */
+static enum err slab_room(struct cuda_memory *s)
+{
+    if (s->count < s->room)
+        return ERR_OK;
+    size_t room = s->room ? 2 * s->room : 64;
+    struct cuda_slab *list = realloc(s->slabs, room * sizeof *list);
+    if (!list)
+        return err_set(ERR_MEMORY, "no memory for the list of %zu device allocations", room);
+    s->slabs = list;
+    s->room = room;
+    return ERR_OK;
 }
 
 enum err cuda_dev_alloc(struct dev *d, void **p, size_t bytes)
 {
     struct cuda *c = cuda_of(d);
+    *p = NULL;
+    TRY(slab_room(&c->memory));
     cuda_set_device(c);
     if (cudaMalloc(p, bytes) != cudaSuccess) {
         *p = NULL;
         return no_memory(bytes, "a slab");
     }
     check(c, cudaMemsetAsync(*p, 0, bytes, stream(c)), "zeroing memory");
+    c->memory.slabs[c->memory.count++] = (struct cuda_slab){*p, bytes};
     d->used_bytes += bytes;
     return ERR_OK;
 }
 
 void cuda_dev_free(struct dev *d, void *p)
 {
+    struct cuda *c = cuda_of(d);
+    cuda_set_device(c);
     cudaFree(p);
-    cuda_of(d)->graphs.memory++;
+    c->graphs.memory++;
+    for (size_t i = 0; p && i < c->memory.count; i++)
+        if (c->memory.slabs[i].at == p) {
+            d->used_bytes -= c->memory.slabs[i].bytes;
+            c->memory.slabs[i] = c->memory.slabs[--c->memory.count];
+            return;
+        }
 }
 
 enum err cuda_dev_host_alloc(struct dev *d, void **p, size_t bytes)

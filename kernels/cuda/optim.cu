@@ -293,7 +293,7 @@ static bool table_upload(struct cuda *c, const struct table *t, const struct dev
     for (size_t r = 0; r < a->n; r++)
         kept[r] = placed_of(a, r);
     table_fill((struct chunk *)host, (uint32_t *)(host + t->chunk_bytes), kept, a->n);
-    c->dev.ops->copy(&c->dev, c->scratch.memory[CUDA_SLOT_TABLE], host, bytes);
+    c->dev.ops->copy(&c->dev, c->memory.scratch[CUDA_SLOT_TABLE], host, bytes);
     (void)c->dev.ops->sync(
         &c->dev); /* the host copy may be freed afterwards; happens once per run */
     free(host);

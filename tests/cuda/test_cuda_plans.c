@@ -2,12 +2,14 @@
 /* Plans of matrix products on the emulated device: with more shapes than are kept nothing fails,
  * results stay right, the shape that is used all the time keeps its plan, the one that was not used
  * for longest is planned again, and what is dropped is freed. If this is wrong, a run whose batches
- * differ in size ends after 512 shapes, or plans its products in every step.
+ * differ in size ends after 512 shapes, or plans its products in every step. Memory that is freed
+ * is no longer counted, and it is freed on its device.
  */
 #include "tests/kernels/check.h"
 #include "tests/cuda/cuda_test.h"
 #include "tests/cuda/fake_lt.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/module.h"
 
 enum { K = 4, MOST = CUDA_PLANS_MAX + 60 };
 
@@ -47,8 +49,47 @@ static void old_plans_go(void **state)
     assert_int_equal(fake_lt.held, 0);
 }
 
+const struct cuda_module *atoll_cuda_module(const struct cuda_host *host);
+int fake_device(void); /* of fake_cuda.h */
+
+/* More allocations than the first room for them, freed in another order, while another GPU is
+ * current in this thread. */
+static void freed_memory_is_not_counted(void **state)
+{
+    (void)state;
+    enum { SLABS = 150 };
+    struct dev *d, *other;
+    void *slab[SLABS], *far;
+    const struct dev_options o = {.kind = "cuda", .model_type = "bf16", .attention = "own"};
+    assert_int_equal(setenv("FAKE_GPUS", "2", 1), 0);
+    assert_int_equal(atoll_cuda_module(NULL)->open(&d, 0, &o), ERR_OK);
+    assert_int_equal(atoll_cuda_module(NULL)->open(&other, 1, &o), ERR_OK);
+    size_t before = d->used_bytes;
+    for (size_t i = 0; i < SLABS; i++)
+        assert_int_equal(dev_alloc(d, &slab[i], 1000 + i), ERR_OK);
+    assert_int_equal(d->used_bytes - before, SLABS * 1000 + SLABS * (SLABS - 1) / 2);
+    assert_int_equal(dev_alloc(other, &far, 4096), ERR_OK);
+    for (size_t i = 0; i < SLABS; i++) {
+        size_t left = d->used_bytes, n = i * 77 % SLABS;
+        assert_int_equal(dev_sync(other), ERR_OK);
+        assert_int_equal(fake_device(), 1);
+        dev_free(d, slab[n]);
+        assert_int_equal(fake_device(), 0);
+        assert_int_equal(left - d->used_bytes, 1000 + n);
+    }
+    assert_int_equal(d->used_bytes, before);
+    dev_free(d, NULL);
+    assert_int_equal(other->used_bytes, 4096);
+    dev_free(other, far);
+    assert_int_equal(other->used_bytes, 0);
+    dev_close(d);
+    dev_close(other);
+    unsetenv("FAKE_GPUS");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(old_plans_go)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(old_plans_go),
+                                       cmocka_unit_test(freed_memory_is_not_counted)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
