@@ -9,9 +9,34 @@
 
 enum { BLOCK_MAX = 1024 };
 
-/* ---- norms: a block holds ROWS rows in registers, a thread VEC columns of each ---- */
-/* NORM_THREADS: with 96 registers each a processor holds 640, five warps in each quarter. */
-enum { NORM_ROWS = 4, NORM_BWD_ROWS = 2, NORM_THREADS = 640 };
+/* ---- norms: a block holds rows in registers, a thread COLUMNS pieces of VEC columns of each ----
+ * Piece j of thread t begins at column (j blockDim.x + t) VEC. The wider the rows, the more pieces
+ * a thread has and the fewer rows a block: registers stay the same. */
+/* NORM_THREADS: with 96 registers each a processor holds 640, five warps in each quarter.
+ * NORM_WIDE: with four pieces a thread has 128 registers; 16,384 columns of bf16 are 512 threads.
+ * NORM_SPREAD: from this on two or four pieces, so that a processor holds two blocks. */
+enum { NORM_COLUMNS = 4, NORM_THREADS = 640, NORM_WIDE = 512, NORM_SPREAD = 320 };
+
+static constexpr int norm_most(int columns)
+{
+    return columns == 1 ? NORM_THREADS : columns == 2 ? NORM_SPREAD : NORM_WIDE;
+}
+
+static constexpr int norm_blocks(int columns)
+{
+    return columns == 2 ? NORM_THREADS / NORM_SPREAD : 1;
+}
+
+/* Rows of a block. */
+static constexpr __host__ __device__ int norm_rows(int columns)
+{
+    return NORM_COLUMNS / columns;
+}
+
+static constexpr __host__ __device__ int norm_bwd_rows(int columns)
+{
+    return columns == 1 ? 2 : 1;
+}
 
 struct norm_fwd_args {
     void *y, *sum;
@@ -47,6 +72,11 @@ static __device__ __forceinline__ void norm_sums(float *x, float (*held)[ROWS][W
     }
 }
 
+template <int VEC> static __device__ __forceinline__ size_t norm_column(int piece)
+{
+    return ((size_t)piece * blockDim.x + threadIdx.x) * VEC;
+}
+
 /* What a row's norm is taken of, out of x and residual; kept in sum. */
 template <typename T, int VEC, bool BRANCH>
 static __device__ __forceinline__ void norm_join(float *v, const struct norm_fwd_args &a,
@@ -74,35 +104,41 @@ static __device__ __forceinline__ void norm_join(float *v, const struct norm_fwd
         store<T, VEC>((T *)a.sum + at, v);
 }
 
-template <typename T, int VEC, bool BRANCH>
-static __global__ void __launch_bounds__(NORM_THREADS) norm_fwd(const struct norm_fwd_args a)
+template <typename T, int VEC, int COLUMNS, bool BRANCH>
+static __global__ void __launch_bounds__(norm_most(COLUMNS), norm_blocks(COLUMNS))
+    norm_fwd(const struct norm_fwd_args a)
 {
-    enum { ROWS = NORM_ROWS };
+    enum { ROWS = norm_rows(COLUMNS) };
     __shared__ float held[2][ROWS][WARP];
     int turn = 0;
-    size_t column = threadIdx.x * (size_t)VEC, row = (size_t)blockIdx.x * ROWS;
-    bool in = column < a.C;
-    float v[ROWS][VEC], mean[ROWS], square[ROWS], C = (float)a.C;
-    T x[ROWS][VEC], residual[ROWS][VEC];
+    size_t row = (size_t)blockIdx.x * ROWS;
+    float v[ROWS][COLUMNS][VEC], mean[ROWS], square[ROWS], C = (float)a.C;
+    T x[ROWS][COLUMNS][VEC], residual[ROWS][COLUMNS][VEC];
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) { /* all rows are on their way before the first is stored */
-        size_t at = (row + r) * a.C + column;
-        if (in && row + r < a.rows)
-            fetch<T, VEC>(x[r], (const T *)a.x + at);
-        if (in && row + r < a.rows && a.residual)
-            fetch<T, VEC>(residual[r], (const T *)a.residual + at);
-    }
+    for (int r = 0; r < ROWS; r++) /* all rows are on their way before the first is stored */
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++) {
+            size_t column = norm_column<VEC>(j), at = (row + r) * a.C + column;
+            if (column < a.C && row + r < a.rows)
+                fetch<T, VEC>(x[r][j], (const T *)a.x + at);
+            if (column < a.C && row + r < a.rows && a.residual)
+                fetch<T, VEC>(residual[r][j], (const T *)a.residual + at);
+        }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         mean[r] = 0;
 #pragma unroll
-        for (int k = 0; k < VEC; k++)
-            v[r][k] = 0;
-        if (in && row + r < a.rows)
-            norm_join<T, VEC, BRANCH>(v[r], a, x[r], residual[r], row + r, column);
+        for (int j = 0; j < COLUMNS; j++) {
+            size_t column = norm_column<VEC>(j);
 #pragma unroll
-        for (int k = 0; k < VEC; k++)
-            mean[r] += v[r][k];
+            for (int k = 0; k < VEC; k++)
+                v[r][j][k] = 0;
+            if (column < a.C && row + r < a.rows)
+                norm_join<T, VEC, BRANCH>(v[r][j], a, x[r][j], residual[r][j], row + r, column);
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                mean[r] += v[r][j][k];
+        }
     }
     if (a.layer)
         norm_sums<ROWS>(mean, held, &turn);
@@ -111,35 +147,48 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_fwd(const struct nor
         mean[r] = a.layer ? mean[r] / C : 0.0f;
         square[r] = 0;
 #pragma unroll
-        for (int k = 0; k < VEC; k++)
-            square[r] += in ? (v[r][k] - mean[r]) * (v[r][k] - mean[r]) : 0.0f;
+        for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+            for (int k = 0; k < VEC; k++) {
+                float d = v[r][j][k] - mean[r];
+                square[r] += norm_column<VEC>(j) < a.C ? d * d : 0.0f;
+            }
     }
     norm_sums<ROWS>(square, held, &turn);
-    float gain[VEC], bias[VEC];
-#pragma unroll
-    for (int k = 0; k < VEC; k++) {
-        gain[k] = in ? a.gain[column + k] : 0.0f;
-        bias[k] = in && a.bias ? a.bias[column + k] : 0.0f;
-    }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        float rstd = 1.0f / sqrtf(square[r] / C + a.eps);
-        if (row + r >= a.rows)
-            continue;
-        if (threadIdx.x == 0) {
-            a.rstd[row + r] = rstd;
+        square[r] = 1.0f / sqrtf(square[r] / C + a.eps);
+        if (threadIdx.x == 0 && row + r < a.rows) {
+            a.rstd[row + r] = square[r];
             if (a.layer)
                 a.mean[row + r] = mean[r];
         }
+    }
 #pragma unroll
-        for (int k = 0; k < VEC; k++)
-            v[r][k] = (v[r][k] - mean[r]) * rstd * gain[k] + bias[k];
-        if (in)
-            store<T, VEC>((T *)a.y + (row + r) * a.C + column, v[r]);
+    for (int j = 0; j < COLUMNS; j++) {
+        size_t column = norm_column<VEC>(j);
+        float gain[VEC], bias[VEC];
+        if (column >= a.C)
+            continue;
+#pragma unroll
+        for (int k = 0; k < VEC; k++) {
+            gain[k] = a.gain[column + k];
+            bias[k] = a.bias ? a.bias[column + k] : 0.0f;
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            if (row + r >= a.rows)
+                continue;
+#pragma unroll
+            for (int k = 0; k < VEC; k++)
+                v[r][j][k] = (v[r][j][k] - mean[r]) * square[r] * gain[k] + bias[k];
+            store<T, VEC>((T *)a.y + (row + r) * a.C + column, v[r][j]);
+        }
     }
 }
 
-/* Rows too long for registers: a block for each row, whose threads read it three times. */
+/* Rows too long for registers (above 16,384 columns of bf16, 8,192 of f32, or 640 that cannot be
+ * read 16 bytes at a time): a block for each row, whose threads read it three times. */
 template <typename T, bool BRANCH>
 static __global__ void norm_fwd_long(const struct norm_fwd_args a)
 {
@@ -169,20 +218,62 @@ static __global__ void norm_fwd_long(const struct norm_fwd_args a)
     }
 }
 
-/* Threads of a block whose registers hold C columns; 0: too many for one. */
-static unsigned norm_threads(size_t C, size_t vec)
+/* How the registers of a block hold C columns: COLUMNS (0: they do not) and its threads. */
+struct norm_shape {
+    int columns;
+    unsigned threads;
+};
+
+static struct norm_shape norm_shape(size_t C, size_t vec)
 {
-    size_t threads = ((C + vec - 1) / vec + WARP - 1) / WARP * WARP;
-    return threads <= NORM_THREADS ? (unsigned)threads : 0;
+    static const int columns[] = {1, 2, 4};
+    size_t threads = 0;
+    for (int i = 0; i < (vec > 1 ? 3 : 1); i++) {
+        threads = ((C + vec * columns[i] - 1) / (vec * columns[i]) + WARP - 1) / WARP * WARP;
+        size_t most = vec == 1 ? NORM_THREADS : columns[i] < 4 ? NORM_SPREAD : NORM_WIDE;
+        if (threads <= most)
+            return {columns[i], (unsigned)threads};
+    }
+    return {0, 0};
 }
 
-template <bool BRANCH>
-static void norm_fwd_run(struct cuda *c, const struct norm_fwd_args &a, unsigned threads, bool wide)
+/* Blocks that a multiprocessor holds. */
+static size_t norm_resident(struct norm_shape s)
 {
-#define RUN(type, vec)                                                                             \
-    LAUNCH(c, (norm_fwd<type, vec, BRANCH>), blocks_for(a.rows, NORM_ROWS), threads, 0, a)
-    if (threads)
-        BY_TYPE(c, wide, RUN);
+    return (size_t)(norm_most(s.columns) * norm_blocks(s.columns)) / s.threads;
+}
+
+/* run(T, VEC, COLUMNS): the kernel for rows in registers. */
+#define NORM_BY_TYPE(c, wide, shape, run)                                                          \
+    do {                                                                                           \
+        bool f32_ = (c)->dev.model_type == DTYPE_F32;                                              \
+        if (f32_ && !(wide))                                                                       \
+            run(float, 1, 1);                                                                      \
+        else if (!(wide))                                                                          \
+            run(uint16_t, 1, 1);                                                                   \
+        else if (f32_ && (shape).columns == 1)                                                     \
+            run(float, 4, 1);                                                                      \
+        else if (f32_ && (shape).columns == 2)                                                     \
+            run(float, 4, 2);                                                                      \
+        else if (f32_)                                                                             \
+            run(float, 4, 4);                                                                      \
+        else if ((shape).columns == 1)                                                             \
+            run(uint16_t, 8, 1);                                                                   \
+        else if ((shape).columns == 2)                                                             \
+            run(uint16_t, 8, 2);                                                                   \
+        else                                                                                       \
+            run(uint16_t, 8, 4);                                                                   \
+    } while (0)
+
+template <bool BRANCH>
+static void norm_fwd_run(struct cuda *c, const struct norm_fwd_args &a, struct norm_shape s,
+                         bool wide)
+{
+#define RUN(type, vec, columns)                                                                    \
+    LAUNCH(c, (norm_fwd<type, vec, columns, BRANCH>), blocks_for(a.rows, norm_rows(columns)),      \
+           s.threads, 0, a)
+    if (s.columns)
+        NORM_BY_TYPE(c, wide, s, RUN);
     else if (c->dev.model_type == DTYPE_F32)
         LAUNCH(c, (norm_fwd_long<float, BRANCH>), blocks_for(a.rows, 1), THREADS, 0, a);
     else
@@ -202,7 +293,7 @@ extern "C" void cuda_norm_fwd(struct dev *d, void *y, const void *x, const void 
         a.branch = *n->branch;
     bool wide = n->C % wide_count(c) == 0 && aligned16(y) && aligned16(n->sum) && aligned16(x) &&
                 aligned16(residual);
-    unsigned threads = norm_threads(n->C, wide ? wide_count(c) : 1);
+    struct norm_shape shape = norm_shape(n->C, wide ? wide_count(c) : 1);
     if (!n->T)
         return;
     if (n->kind == DEV_NORM_NONE) {
@@ -211,9 +302,9 @@ extern "C" void cuda_norm_fwd(struct dev *d, void *y, const void *x, const void 
         return;
     }
     if (n->branch)
-        norm_fwd_run<true>(c, a, threads, wide);
+        norm_fwd_run<true>(c, a, shape, wide);
     else
-        norm_fwd_run<false>(c, a, threads, wide);
+        norm_fwd_run<false>(c, a, shape, wide);
 }
 
 struct norm_bwd_args {
@@ -228,37 +319,42 @@ struct norm_bwd_args {
 };
 
 /* With h = (v - mean) rstd and e = dy gain: dx = dsum + rstd (e - mean(e) - h mean(e h)). */
-template <typename T, int VEC, bool BRANCH>
-static __global__ void __launch_bounds__(NORM_THREADS) norm_bwd(const struct norm_bwd_args a)
+template <typename T, int VEC, int COLUMNS, bool BRANCH>
+static __global__ void __launch_bounds__(norm_most(COLUMNS), norm_blocks(COLUMNS))
+    norm_bwd(const struct norm_bwd_args a)
 {
-    enum { ROWS = NORM_BWD_ROWS };
+    /* Not KEPT: after the sums the row comes again, from the L1 cache. The sums over rows of a
+     * thread's columns take its registers. */
+    enum { ROWS = norm_bwd_rows(COLUMNS), KEPT = COLUMNS < 4 };
     __shared__ float held[2][2 * ROWS][WARP];
     int turn = 0;
-    size_t column = threadIdx.x * (size_t)VEC;
-    bool in = column < a.C;
-    float C = (float)a.C, gain[VEC], dgain[VEC], dbias[VEC];
+    float C = (float)a.C, gain[COLUMNS][VEC], dgain[COLUMNS][VEC], dbias[COLUMNS][VEC];
 #pragma unroll
-    for (int k = 0; k < VEC; k++) {
-        gain[k] = in ? a.gain[column + k] : 0.0f;
-        dgain[k] = dbias[k] = 0;
-    }
+    for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+        for (int k = 0; k < VEC; k++) {
+            size_t column = norm_column<VEC>(j);
+            gain[j][k] = COLUMNS == 1 && column < a.C ? a.gain[column + k] : 0.0f;
+            dgain[j][k] = dbias[j][k] = 0;
+        }
     for (size_t row = (size_t)blockIdx.x * ROWS; row < a.rows; row += (size_t)gridDim.x * ROWS) {
-        T x[ROWS][VEC], dy[ROWS][VEC], dsum[ROWS][VEC];
+        T x[ROWS][COLUMNS][VEC], dy[ROWS][COLUMNS][VEC], dsum[ROWS][COLUMNS][VEC];
         float mean[ROWS], rstd[ROWS], sums[2 * ROWS];
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            bool real = row + r < a.rows;
-            size_t at = (row + r) * a.C + column;
+        for (int r = 0; r < ROWS; r++)
 #pragma unroll
-            for (int k = 0; k < VEC; k++)
-                x[r][k] = dy[r][k] = dsum[r][k] = 0;
-            if (real && in) {
-                fetch<T, VEC>(x[r], (const T *)a.sum + at);
-                fetch<T, VEC>(dy[r], (const T *)a.dy + at);
-                if (a.dsum)
-                    fetch<T, VEC>(dsum[r], (const T *)a.dsum + at);
+            for (int j = 0; j < COLUMNS; j++) {
+                size_t column = norm_column<VEC>(j), at = (row + r) * a.C + column;
+#pragma unroll
+                for (int k = 0; k < VEC; k++)
+                    x[r][j][k] = dy[r][j][k] = dsum[r][j][k] = 0;
+                if (row + r < a.rows && column < a.C) {
+                    fetch<T, VEC>(x[r][j], (const T *)a.sum + at);
+                    fetch<T, VEC>(dy[r][j], (const T *)a.dy + at);
+                    if (a.dsum && KEPT)
+                        fetch<T, VEC>(dsum[r][j], (const T *)a.dsum + at);
+                }
             }
-        }
 #pragma unroll
         for (int r = 0; r < ROWS; r++) { /* after the rows, which do not wait for them */
             bool real = row + r < a.rows;
@@ -269,42 +365,66 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_bwd(const struct nor
         for (int r = 0; r < ROWS; r++) {
             sums[r] = sums[ROWS + r] = 0;
 #pragma unroll
-            for (int k = 0; k < VEC; k++) {
-                float d = widen(dy[r][k]), e = d * gain[k];
-                float h = (widen(x[r][k]) - mean[r]) * rstd[r];
-                sums[r] += e;
-                sums[ROWS + r] += e * h;
-                dgain[k] += d * h;
-                dbias[k] += d;
+            for (int j = 0; j < COLUMNS; j++) {
+                size_t column = norm_column<VEC>(j);
+                if (COLUMNS > 1) /* it has no registers of its own */
+#pragma unroll
+                    for (int k = 0; k < VEC; k++)
+                        gain[j][k] = column < a.C ? a.gain[column + k] : 0.0f;
+#pragma unroll
+                for (int k = 0; k < VEC; k++) {
+                    float d = widen(dy[r][j][k]), e = d * gain[j][k];
+                    float h = (widen(x[r][j][k]) - mean[r]) * rstd[r];
+                    sums[r] += e;
+                    sums[ROWS + r] += e * h;
+                    dgain[j][k] += d * h;
+                    dbias[j][k] += d;
+                }
             }
         }
         norm_sums<2 * ROWS>(sums, held, &turn);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            if (!in || row + r >= a.rows)
-                continue;
-            size_t at = (row + r) * a.C + column;
-            float e_mean = a.layer ? sums[r] / C : 0.0f, eh_mean = sums[ROWS + r] / C, out[VEC];
+            float e_mean = a.layer ? sums[r] / C : 0.0f, eh_mean = sums[ROWS + r] / C;
 #pragma unroll
-            for (int k = 0; k < VEC; k++) {
-                float h = (widen(x[r][k]) - mean[r]) * rstd[r];
-                out[k] = widen(dsum[r][k]) +
-                         rstd[r] * (widen(dy[r][k]) * gain[k] - e_mean - h * eh_mean);
-            }
-            store<T, VEC>((T *)a.dx + at, out);
-            if (BRANCH) {
-                drop_apply<VEC>(out, drop_of(a.branch, row + r), (uint32_t)column);
-                store<T, VEC>((T *)a.dbranch + at, out);
+            for (int j = 0; j < COLUMNS; j++) {
+                size_t column = norm_column<VEC>(j), at = (row + r) * a.C + column;
+                float out[VEC];
+                if (column >= a.C || row + r >= a.rows)
+                    continue;
+                if (!KEPT) {
+                    fetch<T, VEC>(x[r][j], (const T *)a.sum + at);
+                    fetch<T, VEC>(dy[r][j], (const T *)a.dy + at);
+                    if (a.dsum)
+                        fetch<T, VEC>(dsum[r][j], (const T *)a.dsum + at);
+                }
+                if (COLUMNS > 1)
+#pragma unroll
+                    for (int k = 0; k < VEC; k++)
+                        gain[j][k] = a.gain[column + k];
+#pragma unroll
+                for (int k = 0; k < VEC; k++) {
+                    float h = (widen(x[r][j][k]) - mean[r]) * rstd[r];
+                    out[k] = widen(dsum[r][j][k]) +
+                             rstd[r] * (widen(dy[r][j][k]) * gain[j][k] - e_mean - h * eh_mean);
+                }
+                store<T, VEC>((T *)a.dx + at, out);
+                if (BRANCH) {
+                    drop_apply<VEC>(out, drop_of(a.branch, row + r), (uint32_t)column);
+                    store<T, VEC>((T *)a.dbranch + at, out);
+                }
             }
         }
     }
-    if (!in)
-        return;
-    float *own = a.partial + (size_t)blockIdx.x * 2 * a.C + column;
 #pragma unroll
-    for (int k = 0; k < VEC; k++) {
-        own[k] = dgain[k];
-        own[a.C + k] = dbias[k];
+    for (int j = 0; j < COLUMNS; j++) {
+        size_t column = norm_column<VEC>(j);
+        float *own = a.partial + (size_t)blockIdx.x * 2 * a.C + column;
+#pragma unroll
+        for (int k = 0; k < VEC && column < a.C; k++) {
+            own[k] = dgain[j][k];
+            own[a.C + k] = dbias[j][k];
+        }
     }
 }
 
@@ -345,50 +465,56 @@ static __global__ void norm_bwd_long(const struct norm_bwd_args a)
     }
 }
 
-/* Columns of partial (parts, stride) starting at its first N: a thread adds a run of parts of one
- * column, the runs of eight threads are added in order. */
+/* The first N columns of partial (parts, stride): a thread adds a run of parts of one column, the
+ * runs of eight threads are added in order. The sums of the first `split` columns go to `to`, the
+ * others to `more`. */
+struct parts_sums {
+    float *to, *more;
+    const float *partial;
+    size_t parts, stride, split, N;
+};
 enum { PARTS_RUNS = 8 };
-static __global__ void parts_add(float *to, const float *partial, size_t parts, size_t stride,
-                                 size_t N)
+static __global__ void parts_add(const struct parts_sums a)
 {
     __shared__ float held[PARTS_RUNS][WARP];
     unsigned lane = threadIdx.x % WARP, run = threadIdx.x / WARP;
     size_t column = (size_t)blockIdx.x * WARP + lane;
-    size_t each = (parts + PARTS_RUNS - 1) / PARTS_RUNS, begin = run * each;
-    size_t end = begin + each < parts ? begin + each : parts;
+    size_t each = (a.parts + PARTS_RUNS - 1) / PARTS_RUNS, begin = run * each;
+    size_t end = begin + each < a.parts ? begin + each : a.parts;
     float sum = 0;
-    if (column < N)
+    if (column < a.N)
 #pragma unroll 8
         for (size_t p = begin; p < end; p++)
-            sum += partial[p * stride + column];
+            sum += a.partial[p * a.stride + column];
     held[run][lane] = sum;
     __syncthreads();
-    if (run || column >= N)
+    if (run || column >= a.N)
         return;
     for (int r = 1; r < PARTS_RUNS; r++)
         sum += held[r][lane];
-    to[column] += sum;
+    float *to = column < a.split ? a.to + column : a.more + (column - a.split);
+    *to += sum;
 }
 
-static void parts_add_strided(struct cuda *c, float *to, const float *partial, size_t parts,
-                              size_t stride, size_t N)
+static void parts_add_run(struct cuda *c, const struct parts_sums &a)
 {
-    LAUNCH(c, parts_add, blocks_for(N, WARP), PARTS_RUNS * WARP, 0, to, partial, parts, stride, N);
+    LAUNCH(c, parts_add, blocks_for(a.N, WARP), PARTS_RUNS * WARP, 0, a);
 }
 
 extern "C" void cuda_add_partials(struct cuda *c, float *to, const float *partial, size_t parts,
                                   size_t N)
 {
-    parts_add_strided(c, to, partial, parts, N, N);
+    parts_add_run(c, {to, NULL, partial, parts, N, N, N});
 }
 
 template <bool BRANCH>
 static void norm_bwd_run(struct cuda *c, const struct norm_bwd_args &a, unsigned blocks,
-                         unsigned threads, bool wide)
+                         struct norm_shape s, bool wide)
 {
-#define RUN(type, vec) LAUNCH(c, (norm_bwd<type, vec, BRANCH>), blocks, threads, 0, a)
-    if (threads)
-        BY_TYPE(c, wide, RUN);
+#define RUN(type, vec, columns)                                                                    \
+    LAUNCH(c, (norm_bwd<type, vec, columns, BRANCH>), blocks, s.threads, 0, a)
+    if (s.columns)
+        NORM_BY_TYPE(c, wide, s, RUN);
     else if (c->dev.model_type == DTYPE_F32)
         LAUNCH(c, (norm_bwd_long<float, BRANCH>), blocks, THREADS, 0, a);
     else
@@ -402,7 +528,7 @@ extern "C" void cuda_norm_bwd(struct dev *d, const struct dev_norm_args *n,
     struct cuda *c = cuda_of(d);
     bool wide = n->C % wide_count(c) == 0 && aligned16(g->dx) && aligned16(g->dy) &&
                 aligned16(g->dsum) && aligned16(n->sum) && aligned16(g->dbranch);
-    unsigned threads = norm_threads(n->C, wide ? wide_count(c) : 1);
+    struct norm_shape shape = norm_shape(n->C, wide ? wide_count(c) : 1);
     ASSERT(!n->branch == !g->dbranch);
     if (!n->T)
         return;
@@ -410,8 +536,9 @@ extern "C" void cuda_norm_bwd(struct dev *d, const struct dev_norm_args *n,
         cuda_norm_none_bwd(c, n, g);
         return;
     }
-    size_t blocks = (n->T + NORM_BWD_ROWS - 1) / NORM_BWD_ROWS;
-    size_t most = (size_t)c->gpu.processors * (threads ? NORM_THREADS / threads : 3);
+    size_t rows = shape.columns ? (size_t)norm_bwd_rows(shape.columns) : 1;
+    size_t blocks = (n->T + rows - 1) / rows;
+    size_t most = (size_t)c->gpu.processors * (shape.columns ? norm_resident(shape) : 3);
     blocks = blocks < most ? blocks : most;
     float *partial = (float *)cuda_scratch(c, CUDA_SLOT_OP, blocks * 2 * n->C * sizeof *partial);
     if (!partial)
@@ -432,14 +559,13 @@ extern "C" void cuda_norm_bwd(struct dev *d, const struct dev_norm_args *n,
     if (n->branch)
         a.branch = *n->branch;
     if (n->branch)
-        norm_bwd_run<true>(c, a, (unsigned)blocks, threads, wide);
+        norm_bwd_run<true>(c, a, (unsigned)blocks, shape, wide);
     else
-        norm_bwd_run<false>(c, a, (unsigned)blocks, threads, wide);
+        norm_bwd_run<false>(c, a, (unsigned)blocks, shape, wide);
     if (!g->dgain)
         return;
-    parts_add_strided(c, g->dgain, partial, blocks, 2 * n->C, n->C);
-    if (n->bias)
-        parts_add_strided(c, g->dbias, partial + n->C, blocks, 2 * n->C, n->C);
+    size_t N = n->bias ? 2 * n->C : n->C; /* gain's columns, then bias's */
+    parts_add_run(c, {g->dgain, g->dbias, partial, blocks, 2 * n->C, n->C, N});
 }
 
 /* ---- embedding ---- */

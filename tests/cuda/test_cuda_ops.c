@@ -150,10 +150,18 @@ static void check_norms(void)
         {17, 72, DEV_NORM_NONE, true, true, true},
         {5, 33, DEV_NORM_NONE, true, false, false},
         {9, 40, DEV_NORM_NONE, false, true, true},
+        /* two and four pieces a thread (bf16; f32), not filled; then longer than registers hold */
+        {11, 2568, DEV_NORM_LAYER, true, true, false},
+        {9, 4096, DEV_NORM_RMS, true, true, true},
+        {9, 1288, DEV_NORM_LAYER, true, true, true},
+        {7, 8192, DEV_NORM_LAYER, true, true, true},
+        {7, 16384, DEV_NORM_LAYER, true, true, false},
+        {3, 16384, DEV_NORM_RMS, false, false, true},
+        {3, 16392, DEV_NORM_LAYER, true, true, true},
         {4096, 1600, DEV_NORM_LAYER, true, true, false},
         {8192, 2048, DEV_NORM_RMS, true, true, false},
     };
-    for (size_t i = 0; i < (on_gpu() ? 19 : 17); i++)
+    for (size_t i = 0; i < (on_gpu() ? 26 : 24); i++)
         compare(run_norm, &cases[i]);
 }
 
