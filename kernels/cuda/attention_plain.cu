@@ -3,7 +3,7 @@
  * above 128, up to 256), and what both share. A warp for each row of a head: right, repeatable and
  * slow. |err| <= 1e-5 of the largest value in f32.
  */
-#include "kernels/cuda/tile.cuh"
+#include "kernels/cuda/launch.cuh"
 
 enum { WARPS = 4, EACH = 8, HD_MAX = EACH * WARP };
 
@@ -160,19 +160,26 @@ static __global__ void plain_largest(float *largest, const struct plain_args a)
         raise(largest, top);
 }
 
-/* dots (NH, T) = sum over a head's columns of dout out. */
-template <typename T> static __global__ void plain_dots(float *dots, const struct plain_args a)
+/* dots (NH, T) = sum over a head's columns of dout out. `lanes` neighbouring lanes, a power of two
+ * up to a warp, take a row of a head; a warp WARP / lanes tokens of one head, blockIdx.y. */
+template <typename T, int VEC>
+static __global__ void plain_dots(float *dots, const struct plain_args a, int lanes)
 {
-    const struct row r = row_of(a);
-    if (r.token < 0)
-        return;
-    float x[EACH], y[EACH];
-    size_t at = (size_t)r.token * a.C + (size_t)r.head * a.HD;
-    head_load<T>(x, a.dout, at, a.HD);
-    head_load<T>(y, a.in, at, a.HD);
-    float sum = dot(x, y);
-    if (threadIdx.x % WARP == 0)
-        dots[(size_t)r.head * a.T + r.token] = sum;
+    size_t token = thread_index() / lanes, lane = threadIdx.x % (unsigned)lanes;
+    size_t at = token * a.C + (size_t)blockIdx.y * a.HD;
+    float sum = 0;
+    for (int i = (int)lane * VEC; token < (size_t)a.T && i < a.HD; i += lanes * VEC) {
+        float x[VEC], y[VEC];
+        load<T, VEC>(x, (const T *)a.dout + at + i);
+        load<T, VEC>(y, (const T *)a.in + at + i);
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            sum += x[k] * y[k];
+    }
+    for (int half = lanes / 2; half; half /= 2)
+        sum += __shfl_xor_sync(WARP_ALL, sum, half);
+    if (lane == 0 && token < (size_t)a.T)
+        dots[(size_t)blockIdx.y * a.T + token] = sum;
 }
 
 template <typename T> static __global__ void plain_bwd_queries(const struct plain_args a)
@@ -283,8 +290,17 @@ extern "C" void cuda_attention_dots(struct cuda *c, float *dots, const void *dou
     struct plain_args x = args_of(a);
     x.dout = dout;
     x.in = out;
+    size_t vec = wide_count(c);
+    bool wide = a->HD % vec == 0 && aligned16(dout) && aligned16(out);
+    int lanes = 1;
+    while (lanes < WARP && lanes * (wide ? vec : 1) < a->HD)
+        lanes *= 2;
+#define DOTS(type, vec)                                                                            \
+    LAUNCH(c, (plain_dots<type, vec>), dim3(blocks_for(lanes * a->T, THREADS), (unsigned)a->NH),   \
+           THREADS, 0, dots, x, lanes)
     if (fits(c, a))
-        RUN(c, a, a->NH, plain_dots, dots, x);
+        BY_TYPE(c, wide, DOTS);
+#undef DOTS
 }
 
 extern "C" void cuda_attention_plain_bwd(struct cuda *c, void *dqkv, const void *dout,
