@@ -66,14 +66,6 @@ template <int left> static __device__ __forceinline__ void copy_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
 }
-
-/* Two floats as bf16, low in the low half. */
-static __device__ __forceinline__ uint32_t pair(float low, float high)
-{
-    uint32_t p;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(p) : "f"(high), "f"(low));
-    return p;
-}
 #endif
 
 enum { TILE = 16 }; /* rows of one mma */
@@ -335,8 +327,17 @@ static __device__ __forceinline__ int reach_begin(const struct attention_args &a
     return WINDOW && p.begin > a.reach ? (p.begin - a.reach) / each * each : 0;
 }
 
+/* Blocks of a forward kernel that a multiprocessor must hold; 0: the compiler chooses. Four blocks
+ * of 128 threads have 128 registers a thread: the kernel for D = 64 takes 133, which leaves room
+ * for three, and spills 12 bytes with the bound. */
+static constexpr int fwd_blocks(int D, bool window)
+{
+    return D == 64 && !window ? 4 : 0;
+}
+
 template <int D, int WARPS, int KEYS, bool WINDOW>
-static __global__ void __launch_bounds__(WARPS *WARP) attention_fwd(const struct attention_args a)
+static __global__ void __launch_bounds__(WARPS *WARP, fwd_blocks(D, WINDOW))
+    attention_fwd(const struct attention_args a)
 {
     enum { ROWS = WARPS * TILE, THREADS = WARPS * WARP, N = KEYS / 8, OUT = D / 8 };
     SHARED_BYTES(shared);
@@ -429,10 +430,12 @@ static __device__ __forceinline__ void queries_load(const struct queries &to,
 
 /* Blocks of a backward kernel that a multiprocessor must hold; 0: the compiler chooses. Three
  * blocks of 128 threads have 168 registers a thread. Without this bound the kernels for D = 64 take
- * 170 and 171, which leaves room for two. With a window the bound would spill 96 bytes and more. */
-static constexpr int bwd_blocks(int D, bool window)
+ * 170 and 171 and the one of queries for D = 128 takes 173, which leaves room for two; with it
+ * bwd_keys<64> spills 12 bytes, bwd_queries<128> 24. The one of keys for D = 128 takes 252. With a
+ * window the bound would spill 96 bytes and more. */
+static constexpr int bwd_blocks(int D, bool window, bool keys)
 {
-    return D == 64 && !window ? 3 : 0;
+    return !window && (D == 64 || (D == 128 && !keys)) ? 3 : 0;
 }
 
 /* Keys own the block: rows of s are keys, columns queries. s^T = k q^T, dp^T = v dout^T,
@@ -440,7 +443,7 @@ static constexpr int bwd_blocks(int D, bool window)
  * queries of all heads that share them come one head after another, as if they were one sequence
  * of tiles. */
 template <int D, int WARPS, int QUERIES, bool WINDOW>
-static __global__ void __launch_bounds__(WARPS *WARP, bwd_blocks(D, WINDOW))
+static __global__ void __launch_bounds__(WARPS *WARP, bwd_blocks(D, WINDOW, true))
     attention_bwd_keys(const struct attention_args a)
 {
     enum { ROWS = WARPS * TILE, THREADS = WARPS * WARP, N = QUERIES / 8, OUT = D / 8 };
@@ -518,7 +521,7 @@ static __global__ void __launch_bounds__(WARPS *WARP, bwd_blocks(D, WINDOW))
 
 /* Queries own the block: dq += ds k. */
 template <int D, int WARPS, int KEYS, bool WINDOW>
-static __global__ void __launch_bounds__(WARPS *WARP, bwd_blocks(D, WINDOW))
+static __global__ void __launch_bounds__(WARPS *WARP, bwd_blocks(D, WINDOW, false))
     attention_bwd_queries(const struct attention_args a)
 {
     enum { ROWS = WARPS * TILE, THREADS = WARPS * WARP, N = KEYS / 8, OUT = D / 8 };

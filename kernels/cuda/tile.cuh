@@ -50,6 +50,14 @@ static __device__ __forceinline__ float exp2_hardware(float x)
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+
+/* Two floats as bf16, low in the low half. */
+static __device__ __forceinline__ uint32_t pair(float low, float high)
+{
+    uint32_t p;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(p) : "f"(high), "f"(low));
+    return p;
+}
 #endif
 #define LOG2E 1.44269504f
 #define LN2   0.693147181f
@@ -119,7 +127,7 @@ static __device__ __forceinline__ void narrow(float *to, float x)
 }
 static __device__ __forceinline__ void narrow(uint16_t *to, float x)
 {
-    *to = bf16_round(x);
+    *to = (uint16_t)pair(x, 0.0f);
 }
 
 /* As they lie in memory: half the registers of bf16 that is widened. */
@@ -145,15 +153,18 @@ template <typename T, int VEC> static __device__ __forceinline__ void load(float
 template <typename T, int VEC>
 static __device__ __forceinline__ void store(T *to, const float *from)
 {
-    T v[VEC];
-#pragma unroll
-    for (int k = 0; k < VEC; k++)
-        narrow(&v[k], from[k]);
     if (VEC == 1) {
-        *to = v[0];
+        narrow(to, *from);
     } else {
+        uint32_t v[4];
         uint4 raw;
-        memcpy(&raw, v, sizeof v);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (sizeof(T) == 2)
+                v[k] = pair(from[2 * k % VEC], from[(2 * k + 1) % VEC]);
+            else
+                memcpy(&v[k], from + k % VEC, sizeof v[k]);
+        memcpy(&raw, v, sizeof raw);
         *(uint4 *)to = raw;
     }
 }
