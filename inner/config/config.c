@@ -519,9 +519,10 @@ enum err config_load(const struct config_table *tables, size_t table_count, cons
 {
     uint8_t *text = NULL;
     size_t size_bytes = 0;
-    enum err e = path ? file_read(path, CONFIG_FILE_MAX, a, &text, &size_bytes) : ERR_OK;
+    enum err e = path ? file_read_input(path, CONFIG_FILE_MAX, a, &text, &size_bytes) : ERR_OK;
     if (e)
         return err_add(e, "configuration: ");
-    const struct config_text file = {path, (const char *)text, size_bytes, CONFIG_TYPED};
+    const char *name = path && strcmp(path, "-") == 0 ? "standard input" : path;
+    const struct config_text file = {name, (const char *)text, size_bytes, CONFIG_TYPED};
     return config_load_text(tables, table_count, &file, argc, argv, a);
 }

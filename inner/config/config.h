@@ -117,7 +117,8 @@ struct config_elsewhere { /* a section that is in files of another kind: refused
 /* The name of a value of these choices. */
 const char *config_choice_name(const struct config_choice *choices, unsigned value);
 
-/* Fills every table. `path` NULL: defaults and arguments only. `argv` holds only what is left for
+/* Fills every table. `path` NULL: defaults and arguments only; "-": standard
+ * input. `argv` holds only what is left for
  * the configuration
  * (--section.key value or --section.key=value); anything else is an error. Strings live in `a`.
  * ERR_CONFIG: the sentence holds every error, one per line. */

@@ -67,6 +67,28 @@ enum err file_read(const char *path, size_t max_bytes, struct arena *a, uint8_t 
     return durable_read(disk_posix(), path, max_bytes, a, data, size_bytes);
 }
 
+enum err file_read_input(const char *path, size_t max_bytes, struct arena *a, uint8_t **data,
+                         size_t *size_bytes)
+{
+    static const char name[] = "standard input";
+    size_t n = 0;
+    ssize_t got;
+    if (strcmp(path, "-") != 0)
+        return file_read(path, max_bytes, a, data, size_bytes);
+    TRY_ALLOC(*data = arena_alloc(a, max_bytes + 1));
+    while (n <= max_bytes && (got = read(STDIN_FILENO, *data + n, max_bytes + 1 - n)) != 0) {
+        if (got < 0 && errno != EINTR)
+            return durable_failed("read", name, ERR_IO);
+        n += got > 0 ? (size_t)got : 0;
+    }
+    if (n == 0 || n > max_bytes)
+        return err_set(ERR_INPUT, n ? "%s: longer than %zu bytes" : "%s: it is empty", name,
+                       max_bytes);
+    (*data)[n] = 0;
+    *size_bytes = n;
+    return ERR_OK;
+}
+
 enum err file_write(const char *path, const struct file_part *parts, size_t part_count,
                     unsigned mode)
 {

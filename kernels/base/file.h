@@ -23,6 +23,9 @@ void file_unmap(struct file_map *m);
 /* A zero byte follows the data, so text is a C string. ERR_INPUT: longer than max_bytes. */
 enum err file_read(const char *path, size_t max_bytes, struct arena *a, uint8_t **data,
                    size_t *size_bytes) MUST;
+/* The same of a file that a person names: "-" is standard input. ERR_INPUT: it is empty. */
+enum err file_read_input(const char *path, size_t max_bytes, struct arena *a, uint8_t **data,
+                         size_t *size_bytes) MUST;
 /* May this file hold a secret of this user? It belongs to the user or to root, and its mode
  * excludes others. ERR_DENIED says what to do. what: "the key". */
 struct stat;

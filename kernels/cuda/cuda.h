@@ -10,7 +10,7 @@
  * kernels of an op run in the order of the calls, so scratch memory and outputs need no events.
  * Launches return at once; dev_sync returns a failure.
  */
-#include "kernels/dev.h"
+#include "kernels/cuda/module.h"
 
 struct matmul;
 struct attention;
@@ -86,7 +86,7 @@ void cuda_gpu_drain(struct cuda *c); /* waits; graphs and events end. Then the l
 void cuda_gpu_close(
     struct cuda *c); /* scratch memory and stream; both accept a partly opened one */
 /* What `atoll doctor` prints of toolkit, libraries, driver and GPUs. */
-void cuda_describe(char *out, size_t size);
+void cuda_describe(cuda_fact *fact, void *self);
 /* The members of struct dev_ops that are no op. */
 enum err cuda_dev_alloc(struct dev *d, void **p, size_t bytes) MUST;
 void cuda_dev_free(struct dev *d, void *p);

@@ -474,29 +474,38 @@ enum err cuda_gpu_open(struct cuda *c, const struct dev_options *o)
     return ERR_OK;
 }
 
-void cuda_describe(char *out, size_t size)
+void cuda_describe(cuda_fact *fact, void *self)
 {
     int driver = 0, runtime = 0, count = 0;
-    char library[40];
+    char library[40], text[512];
+    struct cudnn *dnn;
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
     cudaError_t e = cudaGetDeviceCount(&count);
+    snprintf(text, sizeof text, "%d.%d", runtime / 1000, runtime % 1000 / 10);
+    fact(self, "cuda.toolkit", false, text);
     cuda_matmul_version(library, sizeof library);
-    struct cudnn *dnn;
+    fact(self, "cuda.gemm", false, library);
     bool found = cudnn_open(&dnn) == ERR_OK;
-    int n = snprintf(out, size, "cuda.toolkit %d.%d\ncuda.gemm %s\ncuda.cudnn %s%s%s\n",
-                     runtime / 1000, runtime % 1000 / 10, library,
-                     found ? "" : "no: ", found ? cudnn_version(dnn) : err_message(),
-                     found ? "" : "; attention is our own");
+    snprintf(text, sizeof text, "%.400s%s", found ? cudnn_version(dnn) : err_message(),
+             found ? "" : "; attention is our own");
+    fact(self, "cuda.cudnn", !found, text);
     cudnn_close(dnn);
-    if (driver && n > 0 && (size_t)n < size)
-        n += snprintf(out + n, size - (size_t)n, "cuda.driver does CUDA %d.%d\ncuda.gpus %d%s%s\n",
-                      driver / 1000, driver % 1000 / 10, e == cudaSuccess ? count : 0,
-                      e == cudaSuccess ? "" : ": ", e == cudaSuccess ? "" : cudaGetErrorString(e));
-    for (int i = 0; i < count && e == cudaSuccess && n > 0 && (size_t)n < size; i++) {
+    if (!driver)
+        return;
+    snprintf(text, sizeof text, "does CUDA %d.%d", driver / 1000, driver % 1000 / 10);
+    fact(self, "cuda.driver", false, text);
+    snprintf(text, sizeof text, "%d%s%s", e == cudaSuccess ? count : 0,
+             e == cudaSuccess ? "" : ": ", e == cudaSuccess ? "" : cudaGetErrorString(e));
+    fact(self, "cuda.gpus", false, text);
+    for (int i = 0; i < count && e == cudaSuccess; i++) {
         struct cudaDeviceProp p;
-        if (cudaGetDeviceProperties(&p, i) == cudaSuccess)
-            n += snprintf(out + n, size - (size_t)n, "cuda.gpu%d %s, sm_%d%d, %zu MiB\n", i, p.name,
-                          p.major, p.minor, p.totalGlobalMem >> 20);
+        char name[24];
+        if (cudaGetDeviceProperties(&p, i) != cudaSuccess)
+            continue;
+        snprintf(name, sizeof name, "cuda.gpu%d", i);
+        snprintf(text, sizeof text, "%s, sm_%d%d, %zu MiB", p.name, p.major, p.minor,
+                 p.totalGlobalMem >> 20);
+        fact(self, name, false, text);
     }
 }

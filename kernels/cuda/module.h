@@ -16,17 +16,19 @@ struct cuda_host { /* functions of the program: error messages are per thread */
 
 /* The ops and their arguments as text: the program refuses a module of another build. */
 #define CUDA_INTERFACE_OP(name, arguments) #name #arguments ";"
-#define CUDA_INTERFACE                     DEV_OPS(CUDA_INTERFACE_OP)
+#define CUDA_INTERFACE                     DEV_OPS(CUDA_INTERFACE_OP) "describe by cuda_fact;"
 
 #define CUDA_DEV_BYTES                     (sizeof(struct dev) + sizeof(struct dev_ops) + sizeof(struct dev_options))
+
+/* A fact about toolkit, driver or a GPU, for `atoll doctor`; missing: it is not there, and the text
+ * says what stands in for it. */
+typedef void cuda_fact(void *self, const char *name, bool missing, const char *text);
 
 struct cuda_module {
     const char *interface; /* CUDA_INTERFACE of the module's build */
     size_t dev_bytes;      /* CUDA_DEV_BYTES there */
     enum err (*open)(struct dev **d, int index, const struct dev_options *o);
-    /* Lines "name  value" about toolkit, driver and GPUs, for `atoll doctor`; works without a GPU.
-     */
-    void (*describe)(char *out, size_t size);
+    void (*describe)(cuda_fact *fact, void *self); /* works without a GPU */
 };
 typedef const struct cuda_module *cuda_module_get(const struct cuda_host *host);
 #define CUDA_MODULE_FILE "libatoll_cuda.so"

@@ -2,6 +2,7 @@
 #include "outer/cmd/acts.h"
 #include <stdio.h>
 #include <string.h>
+#include "outer/run/closing.h"
 
 const struct cmd_act *cmd_act_find(const struct cmd_acts *c, const char *name)
 {
@@ -89,6 +90,8 @@ enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv)
 enum err cmd_format(const char *format, bool *json)
 {
     *json = strcmp(format, "json") == 0;
+    if (*json)
+        closing_json();
     return *json || strcmp(format, "text") == 0
                ? ERR_OK
                : err_set(ERR_CONFIG, "--format %.40s: allowed are text, json", format);

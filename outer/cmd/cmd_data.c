@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* atoll data: text in, token shards out. What it does to the text is in inner/data/text.h. */
+#include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
+#include "outer/record/json_write.h"
 #include "outer/run/process.h"
 #include "outer/record/directory.h"
 #include <stdio.h>
@@ -13,13 +15,68 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/durable.h"
 
-static void print_part(const char *name, const struct text_part *p, const char *pattern)
+/* A part of the shards, of text or of labelled texts. */
+struct part {
+    const char *name;
+    int64_t site;   /* -1: held out */
+    uint64_t count; /* tokens, or texts */
+    uint32_t shards;
+    const char *files;
+};
+/* What a call made, for both forms of its report. */
+struct made {
+    const char *of; /* "tokens", or "texts" */
+    struct part *part;
+    size_t parts;
+    const char *configuration; /* what that of site 0 needs, ready to be copied */
+};
+
+static enum err part_add(struct made *m, int64_t site, uint64_t count, uint32_t shards,
+                         const struct text_options *o, struct arena *a)
 {
-    printf("%-14s %13llu tokens  %4u shard%s  %s\n", name, (unsigned long long)p->tokens, p->shards,
-           p->shards == 1 ? " " : "s", pattern);
+    struct part *p = &m->part[m->parts++];
+    const char *number = shards ? "*" : "0000";
+    *p = (struct part){.site = site, .count = count, .shards = shards};
+    TRY_ALLOC(p->name =
+                  site < 0 ? "held out" : arena_printf(a, "train, site %lld", (long long)site));
+    TRY_ALLOC(p->files = site < 0 ? arena_printf(a, "%s/eval-%s.bin", o->out, number)
+                                  : arena_printf(a, "%s/train-%lld-%s.bin", o->out, (long long)site,
+                                                 number));
+    return ERR_OK;
 }
 
-/* Documents of one sentence. */
+static void print_parts(const struct made *m)
+{
+    for (const struct part *p = m->part; p < m->part + m->parts; p++) {
+        printf("%-14s %13llu %s", p->name, (unsigned long long)p->count, m->of);
+        if (p->shards)
+            printf("  %4u shard%s  %s\n", p->shards, p->shards == 1 ? " " : "s", p->files);
+        else
+            printf("                %s\n", p->files);
+    }
+    printf("\nin the configuration of site 0:\n%s", m->configuration);
+}
+
+static void json_parts(struct json_write *w, const struct made *m)
+{
+    json_array(w, "parts");
+    for (const struct part *p = m->part; p < m->part + m->parts; p++) {
+        json_object(w, NULL);
+        if (p->site < 0)
+            json_bool(w, "held_out", true);
+        else
+            json_int(w, "site", p->site);
+        json_int(w, m->of, (int64_t)p->count);
+        if (p->shards)
+            json_int(w, "shards", p->shards);
+        json_text(w, "files", p->files);
+        json_end(w);
+    }
+    json_end(w);
+    json_text(w, "configuration", m->configuration);
+}
+
+/* Documents of one sentence, and those that --min-sentences left out. */
 static uint64_t single_documents(const struct text_report *r, const struct text_options *o)
 {
     uint64_t single = r->eval.single;
@@ -28,11 +85,17 @@ static uint64_t single_documents(const struct text_report *r, const struct text_
     return single;
 }
 
-static void print_notes(const struct text_report *r, const struct text_options *o)
+static uint64_t left_out_documents(const struct text_report *r, const struct text_options *o)
 {
-    uint64_t left_out = r->eval.left_out, single = single_documents(r, o);
+    uint64_t left_out = r->eval.left_out;
     for (uint32_t i = 0; i < o->sites; i++)
         left_out += r->train[i].left_out;
+    return left_out;
+}
+
+static void print_notes(const struct text_report *r, const struct text_options *o)
+{
+    uint64_t left_out = left_out_documents(r, o), single = single_documents(r, o);
     if (left_out)
         printf("\n%llu document%s of fewer than %lld sentences left out\n",
                (unsigned long long)left_out, left_out == 1 ? "" : "s", (long long)o->min_sentences);
@@ -45,36 +108,70 @@ static void print_notes(const struct text_report *r, const struct text_options *
                "shards\n");
 }
 
-static enum err print_report(const struct text_report *r, const struct text_options *o,
-                             struct arena *a)
+static enum err text_configuration(const struct text_report *r, const struct text_options *o,
+                                   struct arena *a, const char **text)
 {
-    char *name, *pattern;
+    const char *ids = "", *eval = "";
+    bool masked = o->split_sentences && r->masks, pairs = masked && !single_documents(r, o);
+    if (o->source.ids || r->vocab)
+        TRY_ALLOC(ids = arena_printf(
+                      a,
+                      "        tokenizer: external\n%s%s%s%s%s    model:\n        vocab_size: %u   "
+                      "# or more: the largest id is %u\n%s%s",
+                      r->vocab ? "        tokenizer_sha256: " : "", r->sha256, r->vocab ? "\n" : "",
+                      masked ? "        objective: mlm\n" : "",
+                      pairs ? "        pairs: sop   # or nsp, or none\n" : "", r->largest_id + 1,
+                      r->largest_id, masked ? "        causal: false\n" : "",
+                      pairs ? "        token_types: 2\n        pooler: true\n" : ""));
+    if (r->eval.shards)
+        TRY_ALLOC(eval = arena_printf(a, "        eval: [\"%s/eval-*.bin\"]\n", o->out));
+    TRY_ALLOC(*text = arena_printf(a, "    data:\n        train: [\"%s/train-0-*.bin\"]\n%s%s",
+                                   o->out, eval, ids));
+    return ERR_OK;
+}
+
+static void text_json(const struct text_report *r, const struct text_options *o,
+                      const struct made *m)
+{
+    struct json_write w = {.out = stdout};
+    json_object(&w, NULL);
+    json_int(&w, "tokens", (int64_t)r->tokens);
+    json_int(&w, "blocks", (int64_t)r->blocks);
+    if (r->vocab) {
+        json_int(&w, "documents", (int64_t)r->documents);
+        json_int(&w, "vocab", r->vocab);
+    }
+    json_parts(&w, m);
+    if (r->owners)
+        json_int(&w, "owners", (int64_t)r->owners);
+    if (o->split_sentences) {
+        json_int(&w, "left_out", (int64_t)left_out_documents(r, o));
+        json_int(&w, "of_one_sentence", (int64_t)single_documents(r, o));
+        json_bool(&w, "masks", r->masks);
+    }
+    json_close(&w);
+}
+
+static enum err text_say(const struct text_report *r, const struct text_options *o, bool json,
+                         struct arena *a)
+{
+    struct made m = {.of = "tokens"};
+    TRY_ALLOC(m.part = arena_array(a, (size_t)o->sites + 1, sizeof *m.part));
+    for (uint32_t i = 0; i < o->sites; i++)
+        TRY(part_add(&m, i, r->train[i].tokens, r->train[i].shards, o, a));
+    if (r->eval.shards)
+        TRY(part_add(&m, -1, r->eval.tokens, r->eval.shards, o, a));
+    TRY(text_configuration(r, o, a, &m.configuration));
+    if (json) {
+        text_json(r, o, &m);
+        return ERR_OK;
+    }
     printf("%-14s %13llu tokens in %llu blocks\n", "read", (unsigned long long)r->tokens,
            (unsigned long long)r->blocks);
     if (r->vocab)
         printf("%-14s %13llu documents, a vocabulary of %d\n", "", (unsigned long long)r->documents,
                r->vocab);
-    for (uint32_t i = 0; i < o->sites; i++) {
-        TRY_ALLOC(name = arena_printf(a, "train, site %u", i));
-        TRY_ALLOC(pattern = arena_printf(a, "%s/train-%u-*.bin", o->out, i));
-        print_part(name, &r->train[i], pattern);
-    }
-    TRY_ALLOC(pattern = arena_printf(a, "%s/eval-*.bin", o->out));
-    if (r->eval.shards)
-        print_part("held out", &r->eval, pattern);
-    printf("\nin the configuration of site 0:\n    data:\n        train: [\"%s/train-0-*.bin\"]\n  "
-           "      eval: [\"%s\"]\n",
-           o->out, pattern);
-    bool masked = o->split_sentences && r->masks, pairs = masked && !single_documents(r, o);
-    if (o->source.ids || r->vocab)
-        printf("        tokenizer: external\n%s%s%s%s%s    model:\n        vocab_size: %u   # or "
-               "more: "
-               "the largest id is %u\n%s%s",
-               r->vocab ? "        tokenizer_sha256: " : "", r->sha256, r->vocab ? "\n" : "",
-               masked ? "        objective: mlm\n" : "",
-               pairs ? "        pairs: sop   # or nsp, or none\n" : "", r->largest_id + 1,
-               r->largest_id, masked ? "        causal: false\n" : "",
-               pairs ? "        token_types: 2\n        pooler: true\n" : "");
+    print_parts(&m);
     if (r->owners)
         printf("\n%llu owners\n", (unsigned long long)r->owners);
     if (o->split_sentences)
@@ -82,31 +179,59 @@ static enum err print_report(const struct text_report *r, const struct text_opti
     return ERR_OK;
 }
 
-/* What the configuration needs, ready to be copied. */
-static void print_labels(const struct labels_report *r, const struct text_options *o)
+static enum err labels_configuration(const struct labels_report *r, const struct text_options *o,
+                                     struct arena *a, const char **text)
 {
+    const char *classes = "", *eval = "";
+    for (size_t i = 0; i < r->of.classes_count; i++)
+        TRY_ALLOC(classes =
+                      arena_printf(a, "%s%s\"%s\"", classes, i ? ", " : "", r->of.classes[i].name));
+    if (r->held_out)
+        TRY_ALLOC(eval = arena_printf(a, "        eval: [\"%s/eval-*.bin\"]\n", o->out));
+    TRY_ALLOC(*text = arena_printf(
+                  a,
+                  "    data:\n        objective: labels\n        train: [\"%s/train-0-*.bin\"]\n%s"
+                  "        tokenizer: external\n        tokenizer_sha256: %s\n        classes: "
+                  "[%s]\n    model:\n        vocab_size: %lld\n        pooler: true\n        "
+                  "classes: [%zu]\n",
+                  o->out, eval, r->of.sha256, classes, (long long)r->of.vocab,
+                  r->of.classes_count));
+    return ERR_OK;
+}
+
+static void labels_json(const struct labels_report *r, const struct made *m)
+{
+    struct json_write w = {.out = stdout};
+    json_object(&w, NULL);
+    json_int(&w, "texts", (int64_t)r->documents);
+    json_int(&w, "tokens", (int64_t)r->tokens);
+    json_int(&w, "classes", (int64_t)r->of.classes_count);
+    if (r->owners)
+        json_int(&w, "owners", (int64_t)r->owners);
+    json_parts(&w, m);
+    json_close(&w);
+}
+
+static enum err labels_say(const struct labels_report *r, const struct text_options *o, bool json,
+                           struct arena *a)
+{
+    struct made m = {.of = "texts"};
+    TRY_ALLOC(m.part = arena_array(a, (size_t)o->sites + 1, sizeof *m.part));
+    for (uint32_t i = 0; i < o->sites; i++)
+        TRY(part_add(&m, i, r->train[i], 0, o, a));
+    if (r->held_out)
+        TRY(part_add(&m, -1, r->held_out, 0, o, a));
+    TRY(labels_configuration(r, o, a, &m.configuration));
+    if (json) {
+        labels_json(r, &m);
+        return ERR_OK;
+    }
     printf("%-14s %13llu texts, %llu tokens, %zu classes\n", "read",
            (unsigned long long)r->documents, (unsigned long long)r->tokens, r->of.classes_count);
     if (r->owners)
         printf("%-14s %13llu owners\n", "", (unsigned long long)r->owners);
-    for (uint32_t i = 0; i < o->sites; i++)
-        printf("train, site %u  %13llu texts                %s/train-%u-0000.bin\n", i,
-               (unsigned long long)r->train[i], o->out, i);
-    if (r->held_out)
-        printf("held out       %13llu texts                %s/eval-0000.bin\n",
-               (unsigned long long)r->held_out, o->out);
-    printf("\nin the configuration of site 0:\n    data:\n        objective: labels\n"
-           "        train: [\"%s/train-0-*.bin\"]\n",
-           o->out);
-    if (r->held_out)
-        printf("        eval: [\"%s/eval-*.bin\"]\n", o->out);
-    printf("        tokenizer: external\n        tokenizer_sha256: %s\n        classes: [",
-           r->of.sha256);
-    for (size_t i = 0; i < r->of.classes_count; i++)
-        printf("%s\"%s\"", i ? ", " : "", r->of.classes[i].name);
-    printf(
-        "]\n    model:\n        vocab_size: %lld\n        pooler: true\n        classes: [%zu]\n",
-        (long long)r->of.vocab, r->of.classes_count);
+    print_parts(&m);
+    return ERR_OK;
 }
 
 /* ---- progress ---- */
@@ -206,7 +331,7 @@ static enum err csv_check(struct text_options *o, const struct labels_wish *w, s
 }
 
 static enum err label(const struct args *args, const struct text_options *o,
-                      const struct labels_wish *w, struct arena *a)
+                      const struct labels_wish *w, bool json, struct arena *a)
 {
     struct labels_report report;
     if (!o->tokenizer || o->learn || o->source.ids || o->source.field || o->split_sentences ||
@@ -215,19 +340,16 @@ static enum err label(const struct args *args, const struct text_options *o,
                                    "--tokens, --field, --split-sentences, --documents");
     TRY(text_labels_prepare((const char *const *)args->operand, (size_t)args->operand_count, o,
                             w->classes_of, a, &report));
-    print_labels(&report, o);
-    return ERR_OK;
+    return labels_say(&report, o, json, a);
 }
 
 static enum err run(struct args *args, struct text_options *o, const struct labels_wish *labels,
-                    int64_t sequence, int64_t shard_tokens, struct arena *a)
+                    bool json, struct arena *a)
 {
     struct text_report report;
     struct progress progress = {.terminal = isatty(STDERR_FILENO) == 1};
     o->progress = progress_show;
     o->progress_self = &progress;
-    o->sequence = (uint64_t)sequence;
-    o->shard_tokens = (uint64_t)shard_tokens;
     if (!args->operand_count)
         return err_set(ERR_CONFIG, "name the text files; see --help");
     if (labels->classes_of && !labels->labels)
@@ -238,12 +360,12 @@ static enum err run(struct args *args, struct text_options *o, const struct labe
     TRY(csv_check(o, labels, a));
     TRY(tokenizer_check(o));
     if (labels->labels)
-        return label(args, o, labels, a);
-    if (shard_tokens <= sequence)
+        return label(args, o, labels, json, a);
+    if (o->shard_tokens <= o->sequence)
         return err_set(ERR_CONFIG, "--shard-tokens must be more than --seq-len");
     TRY(text_prepare((const char *const *)args->operand, (size_t)args->operand_count, o, a,
                      &report));
-    return print_report(&report, o, a);
+    return text_say(&report, o, json, a);
 }
 
 /* Standard input as a file, which is read more than once: next to the shards, and gone with the
@@ -288,6 +410,8 @@ enum err cmd_data(int argc, char **argv)
     struct text_options o = {.held_out = 0.05, .min_sentences = 1};
     int64_t sites = 1, sequence = 128, shard_tokens = INT64_C(1) << 26, learn = 0;
     struct labels_wish labels = {0};
+    const char *format = "text";
+    bool json;
     const struct args_option options[] = {
         {"out", ARGS_TEXT, &o.out, .value = "DIR", .required = true,
          .help = "Directory for the shards."},
@@ -347,6 +471,7 @@ enum err cmd_data(int argc, char **argv)
          .help = "The files hold token ids of a tokenizer elsewhere: npy (NumPy, 16 to 64 bits), "
                  "uint16 or uint32 (raw, "
                  "little-endian)."},
+        FORMAT_ROW(&format, ": parts, configuration"),
         {"force", ARGS_FLAG, &o.replace, .help = "Replace shards that are there."},
     };
     struct args args = {
@@ -366,10 +491,14 @@ enum err cmd_data(int argc, char **argv)
     enum err e = args_parse(&args, argc, argv, &a);
     o.learn = (uint64_t)learn;
     o.sites = (uint32_t)sites;
+    o.sequence = (uint64_t)sequence;
+    o.shard_tokens = (uint64_t)shard_tokens;
+    if (!e && !args.help)
+        e = cmd_format(format, &json);
     if (!e && !args.help)
         e = input_take(&args, o.out, &a);
     if (!e && !args.help)
-        e = run(&args, &o, &labels, sequence, shard_tokens, &a);
+        e = run(&args, &o, &labels, json, &a);
     if (!e && !args.help)
         e = directory_claim(o.out, DIRECTORY_DATA);
     arena_free(&a);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/args.h"
+#include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/config/run.h"
 #include "outer/run/demo.h"
@@ -37,11 +38,21 @@ static void print_why_worse(const struct demo_result *r)
     printf("\n");
 }
 
+struct losses {
+    double first, together, alone;
+};
+
+static struct losses losses_of(const struct demo_result *r)
+{
+    const struct report_points *site = &r->site[0].series[REPORT_EVAL];
+    return (struct losses){site->count ? site->y[0] : NAN, report_last(site),
+                           report_last(&r->alone->series[REPORT_EVAL])};
+}
+
 static void print_losses(const struct demo_result *r)
 {
-    const struct report_points *losses = &r->site[0].series[REPORT_EVAL];
-    double first = losses->count ? losses->y[0] : NAN, together = report_last(losses),
-           alone = report_last(&r->alone->series[REPORT_EVAL]);
+    const struct losses l = losses_of(r);
+    double first = l.first, together = l.together, alone = l.alone;
     printf("\nEval loss, nats per byte (perplexity)\n");
     printf("  before training            %.4f (%.1f)\n", first, exp(first));
     printf("  one site alone             %.4f (%.2f)\n", alone, exp(alone));
@@ -96,8 +107,16 @@ static double standing(const struct report_cost *c)
     return 1 - c->share[REPORT_COMPUTING] - c->share[REPORT_BESIDES];
 }
 
-/* Where training stands still for its rounds: settings that let training continue meanwhile. */
-static void print_hint(const struct demo_result *r, const struct report_cost cost[DEMO_SITES])
+/* Settings that let training continue during a round, where it stands still for much of the time.
+ */
+struct advice {
+    int fragments; /* 0: none is needed */
+    double overlap_steps, waits;
+    bool all; /* all of the wait is hidden then */
+};
+
+static struct advice advice_of(const struct demo_result *r,
+                               const struct report_cost cost[DEMO_SITES])
 {
     enum { FRAGMENTS = 4 };
     const double much = 0.10;
@@ -105,62 +124,154 @@ static void print_hint(const struct demo_result *r, const struct report_cost cos
     double round_s = fmax(cost[0].round_s, cost[1].round_s);
     double waits = fmax(standing(&cost[0]), standing(&cost[1]));
     if (waits < much || cost[0].hidden_s > 0 || !(step_s > 0))
-        return;
+        return (struct advice){0};
     double every = every_of(r), steps = fmax(5, ceil(round_s / FRAGMENTS / step_s) + 1);
-    printf("  Training stands still for %.0f %% of the time. fragments %d, overlap %.0f would hide"
-           "%s it:\n  --outer.fragments %d --outer.overlap_steps %.0f\n",
-           100 * waits, FRAGMENTS, fmin(steps, every - 1), steps < every ? "" : " most of",
-           FRAGMENTS, fmin(steps, every - 1));
+    return (struct advice){FRAGMENTS, fmin(steps, every - 1), waits, steps < every};
 }
 
-static enum err print_sample(struct demo *d)
+static void print_hint(const struct advice *a)
+{
+    if (a->fragments)
+        printf("  Training stands still for %.0f %% of the time. fragments %d, overlap %.0f would "
+               "hide%s it:\n  --outer.fragments %d --outer.overlap_steps %.0f\n",
+               100 * a->waits, a->fragments, a->overlap_steps, a->all ? "" : " most of",
+               a->fragments, a->overlap_steps);
+}
+
+enum { SAMPLE_BYTES = 4096 };
+static const char prompt[] = "The ";
+
+/* Without the lines of the log. */
+static enum err sample_read(struct demo *d, char text[SAMPLE_BYTES])
 {
     const char *log;
-    TRY(demo_sample(d, "The ", &log));
-    printf("\nWhat the model writes after \"The \"\n");
-    FILE *f = fopen(log, "re");
     char line[400];
+    size_t n = 0;
+    TRY(demo_sample(d, prompt, &log));
+    FILE *f = fopen(log, "re");
+    *text = 0;
     while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, "ts=", 3) != 0)
-            printf("  | %s", line);
+        if (strncmp(line, "ts=", 3) != 0 && n + strlen(line) < SAMPLE_BYTES)
+            n += (size_t)sprintf(text + n, "%s", line);
     if (f)
         fclose(f);
-    printf("\n");
     return ERR_OK;
 }
 
-static enum err summary(struct demo *d, const struct demo_result *r, const char *dir,
-                        struct arena *a)
+static void print_sample(const char *text)
+{
+    printf("\nWhat the model writes after \"%s\"\n", prompt);
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        printf("  | %.*s\n", (int)n, text);
+    }
+    printf("\n");
+}
+
+static void json_losses(struct json_write *w, const struct demo_result *r)
+{
+    const struct losses l = losses_of(r);
+    json_object(w, "eval_loss");
+    json_real(w, "before", l.first);
+    json_real(w, "alone", l.alone);
+    json_real(w, "together", l.together);
+    json_end(w);
+}
+
+static void json_bytes(struct json_write *w, const char *key, double predicted, double counted,
+                       double wire)
+{
+    json_object(w, key);
+    json_real(w, "predicted", predicted);
+    json_real(w, "payload", counted);
+    json_real(w, "wire", wire);
+    json_end(w);
+}
+
+static void json_site(struct json_write *w, const char *name, const struct report_run *site,
+                      const struct report_cost *cost)
+{
+    static const char *const what[REPORT_COSTS] = {"computing", "sending",  "waiting",
+                                                   "receiving", "applying", "rest"};
+    const struct report_round b = report_totals(site);
+    json_object(w, NULL);
+    json_text(w, "site", name);
+    json_bytes(w, "up", b.up_predicted, b.up, b.wire_up);
+    json_bytes(w, "down", b.down_predicted, b.down, b.wire_down);
+    json_object(w, "time_shares");
+    for (int k = 0; k < REPORT_COSTS; k++)
+        json_real(w, what[k], cost->share[k]);
+    json_end(w);
+    json_real(w, "hidden_s", cost->hidden_s);
+    json_end(w);
+}
+
+static void summary_json(struct demo *d, const struct demo_result *r,
+                         const struct report_cost cost[DEMO_SITES], const char *sample)
+{
+    struct json_write w = {.out = stdout, .digits = 9};
+    const struct advice advice = advice_of(r, cost);
+    json_object(&w, NULL);
+    json_losses(&w, r);
+    json_int(&w, "rounds", (int64_t)rounds_of(r));
+    json_array(&w, "sites");
+    for (int i = 0; i < DEMO_SITES; i++)
+        json_site(&w, demo_site_name[i], &r->site[i], &cost[i]);
+    json_end(&w);
+    if (advice.fragments) {
+        json_object(&w, "advice");
+        json_int(&w, "outer.fragments", advice.fragments);
+        json_real(&w, "outer.overlap_steps", advice.overlap_steps);
+        json_end(&w);
+    }
+    demo_network_print(d, &w);
+    json_text(&w, "sample", sample);
+    json_text(&w, "report", r->report);
+    json_close(&w);
+}
+
+static void summary(struct demo *d, const struct demo_result *r,
+                    const struct report_cost cost[DEMO_SITES], const char *sample, const char *dir,
+                    struct arena *a)
 {
     const char *program = demo_program(a);
+    const struct advice advice = advice_of(r, cost);
     print_losses(r);
     print_bytes(r);
-    const struct report_cost cost[] = {report_cost(&r->site[0]), report_cost(&r->site[1])};
     print_times(cost);
-    print_hint(r, cost);
-    demo_network_print(d, stdout);
-    TRY(print_sample(d));
+    print_hint(&advice);
+    demo_network_print(d, NULL);
+    print_sample(sample);
     printf("\nReport  %s (opens offline)\nLogs    %s/*.log, %s/*/log.txt\n", r->report, dir, dir);
     printf("Bytes   %s ledger %s/a %s/b %s/aggregator\n", program, dir, dir, dir);
     printf("Next    %s export --config %s/demo.yaml --run.dir %s/a --out %s/gpt2\n", program, dir,
            dir, dir);
-    return ERR_OK;
 }
 
-static enum err demo(const struct demo_options *o, struct arena *a)
+static enum err demo(const struct demo_options *o, bool json, struct arena *a)
 {
     struct demo_result r;
+    char sample[SAMPLE_BYTES];
     struct demo *d = demo_make(o);
     TRY_ALLOC(d);
     enum err e = demo_run(d, &r);
     if (e == ERR_OK)
-        e = summary(d, &r, o->dir, a);
+        e = sample_read(d, sample);
+    if (e == ERR_OK) {
+        const struct report_cost cost[] = {report_cost(&r.site[0]), report_cost(&r.site[1])};
+        if (json)
+            summary_json(d, &r, cost, sample);
+        else
+            summary(d, &r, cost, sample, o->dir, a);
+    }
     return demo_close(d, e);
 }
 
 enum err cmd_demo(int argc, char **argv)
 {
     struct arena arena = arena_make(0);
+    const char *format = "text";
+    bool json;
     struct demo_options o = {.dir = "atoll-demo", .steps = 1600, .http = "127.0.0.1:0"};
     const struct args_option options[] = {
         {"text", ARGS_TEXT, &o.text, .value = "FILE",
@@ -177,6 +288,7 @@ enum err cmd_demo(int argc, char **argv)
         {"http", ARGS_TEXT, &o.http, .value = "ADDRESS",
          .help = "Loopback address and port of the live page while it runs; port 0 picks one, "
                  "empty: none."},
+        FORMAT_ROW(&format, ": eval_loss, rounds, sites with bytes and time_shares, report"),
     };
     struct args args = {.command = "demo",
                         .summary = "Two sites and an aggregator on this machine, over mutual TLS, "
@@ -192,11 +304,13 @@ enum err cmd_demo(int argc, char **argv)
         e = err_set(ERR_CONFIG, "demo: more than %d arguments for the configuration",
                     DEMO_SETTINGS_MAX);
     if (e == ERR_OK && !args.help)
+        e = cmd_format(format, &json);
+    if (e == ERR_OK && !args.help)
         e = demo_text(&o.text, &arena);
     if (e == ERR_OK && !args.help) {
         o.settings = args.setting_count;
         o.setting = args.setting;
-        e = demo(&o, &arena);
+        e = demo(&o, json, &arena);
     }
     arena_free(&arena);
     return e;

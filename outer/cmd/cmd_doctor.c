@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* atoll doctor: what this machine and this build can do, one fact a line; what is missing is said,
  * and is no error. */
+#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "kernels/cuda/module.h"
@@ -20,106 +20,133 @@
 #include "outer/wan/namespace.h"
 #include "outer/view/http.h"
 
-static void show_cpu(FILE *out)
+/* Writes each fact once: as an object of an array, or as a line "name [yes:|no:] text". */
+struct facts {
+    struct json_write *w; /* NULL: text */
+};
+enum there { THERE_SAYS, THERE_YES, THERE_NO }; /* SAYS: neither there nor missing */
+
+__attribute__((format(printf, 4, 5))) static void fact(const struct facts *f, const char *name,
+                                                       enum there there, const char *format, ...)
+{
+    static const char *const mark[] = {"", "yes: ", "no: "};
+    char text[4600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (!f->w) {
+        printf("%s %s%s\n", name, mark[there], text);
+        return;
+    }
+    json_object(f->w, NULL);
+    json_text(f->w, "name", name);
+    if (there != THERE_SAYS)
+        json_bool(f->w, "available", there == THERE_YES);
+    json_text(f->w, "text", text);
+    json_end(f->w);
+}
+
+/* A device's note begins with its kind: "cpu isa=..". */
+static void show_device(const struct facts *f, const char *kind)
 {
     struct dev *d;
-    if (dev_open(&d, &(struct dev_options){.kind = "cpu"}) == ERR_OK)
-        fprintf(out, "%s\n", d->note); /* "cpu isa=..." */
+    if (dev_open(&d, &(struct dev_options){.kind = kind}) == ERR_OK)
+        fact(f, kind, THERE_SAYS, "%s", d->note + strlen(kind) + 1);
     else
-        fprintf(out, "cpu unusable: %s\n", err_message());
+        fact(f, kind, THERE_NO, "%s", err_message());
     dev_close(d);
 }
 
-static void show_memory(FILE *out)
+static void show_memory(const struct facts *f)
 {
     struct machine_memory m;
     machine_memory(&m);
-    fprintf(out, "memory %.1f GiB, %.1f GiB of it free\n", m.all, m.free);
-    fprintf(out, "shared memory %.0f MiB%s\n", m.shared_mib,
-            m.shared_mib >= 1024
-                ? ""
-                : ": too little for several ranks on this machine; give a container --shm-size=1g");
+    fact(f, "memory", THERE_SAYS, "%.1f GiB, %.1f GiB of it free", m.all, m.free);
+    fact(f, "shared memory", THERE_SAYS, "%.0f MiB%s", m.shared_mib,
+         m.shared_mib >= 1024
+             ? ""
+             : ": too little for several ranks on this machine; give a container --shm-size=1g");
 }
 
-static void show_build(FILE *out)
+static void show_build(const struct facts *f)
 {
 #ifdef ATOLL_NET
-    fprintf(out, "%s\n", "network yes: gRPC over mutual TLS");
+    fact(f, "network", THERE_YES, "gRPC over mutual TLS");
 #else
-    fprintf(out, "%s\n", "network no: this build is without gRPC (-DNET=OFF)");
+    fact(f, "network", THERE_NO, "this build is without gRPC (-DNET=OFF)");
 #endif
-    fprintf(out, "%s\n",
-            http_there() ? "page yes: serve.http, site.http, atoll watch"
-                         : "page no: no live page and no /metrics (no civetweb)");
+    fact(f, "page", http_there() ? THERE_YES : THERE_NO, "%s",
+         http_there() ? "serve.http, site.http, atoll watch"
+                      : "no live page and no /metrics (no civetweb)");
 #ifdef HAVE_MPI
-    fprintf(out, "%s\n", "mpi yes: several CPU ranks per site");
+    fact(f, "mpi", THERE_YES, "several CPU ranks per site");
 #else
-    fprintf(out, "%s\n", "mpi no: one CPU rank per site (-DMPI=OFF, or MPI was not found)");
+    fact(f, "mpi", THERE_NO, "one CPU rank per site (-DMPI=OFF, or MPI was not found)");
 #endif
 }
 
-static void show_tcp(FILE *out)
+static void show_tcp(const struct facts *f)
 {
     struct tcp_settings t;
+    char text[160];
     tcp_read(&t, "/proc/sys/net/ipv4");
-    tcp_print(&t, out);
+    tcp_text(&t, text, sizeof text);
+    if (*text)
+        fact(f, "tcp", THERE_SAYS, "%s", text);
 }
 
 /* By making a place of an emulated network and dropping it. */
-static void show_wan(FILE *out)
+static void show_wan(const struct facts *f)
 {
     struct namespace n;
     struct namespace_setup setup = {
         .address = 10u << 24 | 1, .mtu = 1500, .congestion = "", .slow_start_after_idle = true};
     if (namespace_open(&n, &setup) == ERR_OK)
-        fprintf(out, "%s\n", "emulated networks yes: packets, as in `atoll wan`");
+        fact(f, "emulated networks", THERE_YES, "packets, as in `atoll wan`");
     else
-        fprintf(out, "emulated networks no: a relay with rate, delay, outages only: %s\n",
-                err_message());
+        fact(f, "emulated networks", THERE_NO, "a relay with rate, delay, outages only: %s",
+             err_message());
     namespace_close(&n);
 }
 
-static void show_driver(FILE *out)
+static void show_driver(const struct facts *f)
 {
     struct machine_driver d;
     machine_driver(&d);
     if (!*d.version && !d.library)
-        fputs("driver no: no NVIDIA driver runs here; GPUs need one\n", out);
+        fact(f, "driver", THERE_NO, "no NVIDIA driver runs here; GPUs need one");
     else if (!d.library)
-        fprintf(out,
-                "driver no: %s runs here, but libcuda.so.1 is not found: install the driver's "
-                "libraries; a container is "
-                "given them by NVIDIA's container toolkit (--gpus all)\n",
-                d.version);
+        fact(f, "driver", THERE_NO,
+             "%s runs here, but libcuda.so.1 is not found: install the driver's libraries; a "
+             "container is given them by NVIDIA's container toolkit (--gpus all)",
+             d.version);
     else if (d.gpus == 0 && !d.wsl)
-        fprintf(out, "%s\n",
-                "driver no: libcuda.so.1 is here, but no /dev/nvidia0: give the container the GPUs "
-                "(--gpus all), or load the "
-                "driver (nvidia-smi)");
+        fact(f, "driver", THERE_NO,
+             "libcuda.so.1 is here, but no /dev/nvidia0: give the container the GPUs (--gpus all), "
+             "or load the driver (nvidia-smi)");
     else
-        fprintf(out, "driver yes: %s, %zu GPUs\n", *d.version ? d.version : "of Windows", d.gpus);
+        fact(f, "driver", THERE_YES, "%s, %zu GPUs", *d.version ? d.version : "of Windows", d.gpus);
 }
 
-static void show_gpu(FILE *out)
+static void cuda_told(void *self, const char *name, bool missing, const char *text)
+{
+    fact(self, name, missing ? THERE_NO : THERE_SAYS, "%s", text);
+}
+
+static void show_gpu(struct facts *f)
 {
     const struct cuda_module *m;
-    struct dev *d;
     void *nccl;
-    char text[4096] = "";
     if (module_cuda(&m) != ERR_OK) {
-        fprintf(out, "cuda no: %s\n", err_message());
+        fact(f, "cuda", THERE_NO, "%s", err_message());
         return;
     }
-    m->describe(text, sizeof text);
-    fputs(text, out);
-    if (dev_open(&d, &(struct dev_options){.kind = "cuda"}) == ERR_OK)
-        fprintf(out, "%s\n", d->note);
-    else
-        fprintf(out, "cuda no: %s\n", err_message());
-    dev_close(d);
+    m->describe(cuda_told, f);
+    show_device(f, "cuda");
     bool several = module_find("libatoll_nccl.so", "atoll_nccl_module", &nccl) == ERR_OK;
-    fprintf(out, "nccl %s%s\n",
-            several ? "yes: several GPUs per site" : "no: ", several ? "" : err_message());
+    fact(f, "nccl", several ? THERE_YES : THERE_NO, "%s",
+         several ? "several GPUs per site" : err_message());
 }
 
 #ifdef ATOLL_NET
@@ -155,64 +182,30 @@ static enum err probe(const struct ask *q, bool json, struct arena *arena)
 }
 #endif
 
-static void machine(FILE *out)
+static void machine(struct facts *f)
 {
-    show_cpu(out);
-    show_memory(out);
-    show_build(out);
-    show_tcp(out);
-    show_wan(out);
-    show_driver(out);
-    show_gpu(out);
+    show_device(f, "cpu");
+    show_memory(f);
+    show_build(f);
+    show_tcp(f);
+    show_wan(f);
+    show_driver(f);
+    show_gpu(f);
 }
 
-/* "network yes: gRPC": its name, whether it is there, where the line says so, and what it says. */
-static void fact_json(struct json_write *w, char *line)
-{
-    static const char *const long_names[] = {"shared memory ", "emulated networks "};
-    size_t name = strcspn(line, " ");
-    for (int i = 0; i < 2; i++)
-        if (strncmp(line, long_names[i], strlen(long_names[i])) == 0)
-            name = strlen(long_names[i]) - 1;
-    char *rest = line + name + (line[name] == ' ');
-    bool yes = strncmp(rest, "yes:", 4) == 0, no = strncmp(rest, "no:", 3) == 0;
-    line[name] = 0;
-    json_object(w, NULL);
-    json_text(w, "name", line);
-    if (yes || no)
-        json_bool(w, "available", yes);
-    rest += yes ? 4 : no ? 3 : 0;
-    json_text(w, "text", rest + strspn(rest, " "));
-    json_end(w);
-}
-
-static enum err machine_json(void)
+static void machine_say(bool json)
 {
     struct json_write w = {.out = stdout};
-    char *text = NULL, *at, *rest;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    if (out)
-        machine(out);
-    if (!out || fclose(out) != 0)
-        return err_set(ERR_MEMORY, "no memory for the lines");
+    if (!json) {
+        printf("%s\n", version_line());
+        machine(&(struct facts){NULL});
+        return;
+    }
     json_object(&w, NULL);
     json_text(&w, "version", version_line());
     json_array(&w, "facts");
-    for (at = strtok_r(text, "\n", &rest); at; at = strtok_r(NULL, "\n", &rest))
-        fact_json(&w, at);
+    machine(&(struct facts){&w});
     json_close(&w);
-    free(text);
-    return ERR_OK;
-}
-
-static enum err machine_say(bool json)
-{
-    if (json)
-        return machine_json();
-    printf("%s\n", version_line());
-    machine(stdout);
-    return ERR_OK;
 }
 
 /* An option that is another name of a setting, so that it is checked as that is; NULL: not given.
@@ -305,7 +298,7 @@ enum err cmd_doctor(int argc, char **argv)
             e = probe(&p, before.json, &arena);
         else
 #endif
-            e = machine_say(before.json);
+            machine_say(before.json);
     }
     arena_free(&arena);
     return e;

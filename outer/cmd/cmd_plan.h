@@ -27,7 +27,8 @@ PLAN_ACTS(X)
 /* Rows of the option table of commands that plan a run; o: a struct run_source. */
 #define PLAN_ROWS(o)                                                                               \
     {"config", ARGS_TEXT, &(o)->config, .value = "FILE",                                           \
-     .help = "Configuration (YAML), the one of atoll train: the model, the steps, the sites."},    \
+     .help = "Configuration (YAML), the one of atoll train: the model, the steps, the sites; - "   \
+             "is standard input."},                                                                \
         {"probe", ARGS_TEXT, &(o)->probe, .value = "FILE",                                         \
          .help = "Probe file: the link and the step time, as atoll probe measured them, in place " \
                  "of site.probe. Arguments --plan.* go first."},                                   \

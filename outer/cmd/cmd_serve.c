@@ -10,7 +10,7 @@ enum err cmd_serve(int argc, char **argv)
     struct serve_options o = {.from_sites = false};
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &o.config, .value = "FILE",
-         .help = "Configuration (YAML), the same file as the sites'."},
+         .help = "Configuration (YAML), the same file as the sites'; - is standard input."},
         {"rebuild", ARGS_TEXT, &o.rebuild, .value = "DIR,DIR",
          .help = "serve.dir was lost: rebuild it from the run.dir of every site, or of more than "
                  "half of them (copies, or the sites have ended). serve.dir must be empty."},

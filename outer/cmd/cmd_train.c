@@ -18,10 +18,23 @@
 #include "outer/run/notify.h"
 #include "outer/record/version.h"
 
-static void print_predictions(const struct job *j)
+/* What --dry-run says; in JSON the lines of a comment are members. */
+struct dry_run {
+    struct json_write *w; /* NULL: text */
+    bool all;
+};
+
+static void dry_link(const struct dry_run *d, const struct job *j)
 {
     char up[32], down[32], disk[32];
     struct job_prediction p = job_predict(j);
+    if (d->w) {
+        json_int(d->w, "rounds", (int64_t)p.rounds);
+        json_int(d->w, "payload_up", (int64_t)p.up_bytes);
+        json_int(d->w, "payload_down", (int64_t)p.down_bytes);
+        json_int(d->w, "disk_bytes", (int64_t)p.disk_bytes);
+        return;
+    }
     progress_bytes(up, sizeof up, (double)p.up_bytes);
     progress_bytes(down, sizeof down, (double)p.down_bytes);
     progress_bytes(disk, sizeof disk, (double)p.disk_bytes);
@@ -30,59 +43,84 @@ static void print_predictions(const struct job *j)
            (unsigned long long)p.rounds, up, down, disk);
 }
 
-static void print_tuning(const struct job *j)
+static void dry_sentence(const struct dry_run *d, const char *member, const char *label,
+                         const char *text)
 {
-    char text[256], warning[512];
-    tuning_text(&j->run->tuning, text, sizeof text);
-    tuning_warning(&j->run->tuning, warning, sizeof warning);
-    printf("# Outer learning rate: %s\n", text);
-    if (*warning)
-        printf("# WARNING: %s\n", warning);
-    tuning_momentum_text(&j->run->o, (int64_t)schedule_rounds(&j->run->sync.schedule, 0), warning,
-                         sizeof warning);
-    if (*warning)
-        printf("# Outer momentum: %s\n", warning);
+    if (d->w && *text)
+        json_text(d->w, member, text);
+    else if (*text)
+        printf("# %s: %s\n", label, text);
 }
 
-/* What matters comes last. */
-static enum err dry_run(struct job *j, bool all)
+static void dry_tuning(const struct dry_run *d, const struct job *j)
+{
+    char text[512];
+    tuning_text(&j->run->tuning, text, 256);
+    dry_sentence(d, "outer_lr", "Outer learning rate", text);
+    tuning_warning(&j->run->tuning, text, sizeof text);
+    dry_sentence(d, "outer_lr_warning", "WARNING", text);
+    tuning_momentum_text(&j->run->o, (int64_t)schedule_rounds(&j->run->sync.schedule, 0), text,
+                         sizeof text);
+    dry_sentence(d, "outer_momentum", "Outer momentum", text);
+}
+
+static enum err dry_settings(const struct dry_run *d, struct job *j)
 {
     const struct config_table tables[] = {keys_inner(j->s), keys_outer(&j->run->o)};
-    char *text, warning[300];
-    if (all)
+    char *text;
+    if (d->all)
         TRY(config_print(tables, 2, CONFIG_TYPED, &j->run->perm, &text));
     else
         TRY(config_print_differing(tables, 2, &j->run->perm, &text));
-    if (!all)
-        printf("# What differs from the defaults; --all prints every key.\n");
-    fputs(text, stdout);
+    if (d->w)
+        json_text(d->w, "configuration", text);
+    else
+        printf("%s%s", d->all ? "" : "# What differs from the defaults; --all prints every key.\n",
+               text);
+    return ERR_OK;
+}
+
+/* What matters comes last. */
+static enum err dry_run(struct job *j, const struct dry_run *d)
+{
+    char warning[300];
+    if (d->w)
+        json_object(d->w, NULL);
+    TRY(dry_settings(d, j));
     keys_warning(j->s, warning, sizeof warning);
-    if (*warning)
-        printf("# WARNING: %s\n", warning);
-    job_print_memory(j, &j->run->table);
+    dry_sentence(d, "warning", "WARNING", warning);
+    job_print_memory(j, &j->run->table, d->w);
     if (j->outer) {
-        print_predictions(j);
-        print_tuning(j);
+        dry_link(d, j);
+        dry_tuning(d, j);
     }
+    if (d->w)
+        json_close(d->w);
     return ERR_OK;
 }
 
 struct train_wish {
     bool dry, all, keys;
-    const char *form; /* of --help-keys */
+    const char *form; /* of --help-keys and of --dry-run */
 };
 
 static enum err train(struct job *j, const struct args *args, const struct train_wish *w)
 {
-    TRY(job_configure(j, args));
+    struct json_write out = {.out = stdout};
+    bool json = false;
     char no_gpu[512];
+    if (w->dry)
+        TRY(cmd_format(w->form ? w->form : "text", &json));
+    else if (w->form)
+        return err_set(ERR_CONFIG, "--format %.40s is for --dry-run and --help-keys", w->form);
+    TRY(job_configure(j, args));
     enum err e = job_ranks_open(j, w->dry, no_gpu);
-    if (e == ERR_OK && *no_gpu)
+    if (e == ERR_OK && *no_gpu && !json)
         printf("# No GPU here, the tables below are for one anyway: %s\n", no_gpu);
     if (e == ERR_OK && !w->dry)
         e = job_run(j);
     else if (e == ERR_OK && job_lead(j))
-        e = dry_run(j, w->all);
+        e = dry_run(j, &(struct dry_run){json ? &out : NULL, w->all});
     job_ranks_close(j);
     return e;
 }
@@ -90,6 +128,8 @@ static enum err train(struct job *j, const struct args *args, const struct train
 static enum err print_keys(struct job *j, const char *form)
 {
     char *text;
+    if (!form)
+        form = "markdown";
     if (strcmp(form, "json-schema") == 0)
         return key_schema_print(stdout, &j->run->perm);
     if (strcmp(form, "words") == 0)
@@ -126,10 +166,11 @@ enum err cmd_train(int argc, char **argv)
     struct job_out out = {.lock = {-1, -1, false}};
     struct job_stopping stopping = {.stop = 0};
     struct job j = {.run = &run, .s = &s, .o = &o, .out = &out, .stopping = &stopping};
-    struct train_wish w = {.form = "markdown"};
+    struct train_wish w = {.form = NULL};
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &out.config_path, .value = "FILE",
-         .help = "Configuration (YAML); without it, defaults and --section.key arguments."},
+         .help = "Configuration (YAML), - is standard input; without it, defaults and "
+                 "--section.key arguments."},
         TLS_ROW,
         {"dry-run", ARGS_FLAG, &w.dry,
          .help = "Print the settings that differ from the defaults, the memory and the bytes on "
@@ -140,7 +181,9 @@ enum err cmd_train(int argc, char **argv)
          .help = "Print every key, or what a KEY after it means, and stop."},
         {"format", ARGS_TEXT, &w.form, .value = "FORM",
          .help =
-             "With --help-keys: markdown, json-schema (for editors) or words (for completion)."},
+             "With --dry-run: text or json, one object: configuration, parameters, memory_bytes, "
+             "payload_up. With --help-keys: markdown, json-schema (for editors) or words (for "
+             "completion)."},
     };
     struct args args = {
         .command = "train",

@@ -68,8 +68,6 @@ static enum err session_answer(struct session *s)
     char *text;
     bool json;
     TRY(cmd_format(s->format, &json));
-    if (json && !s->list)
-        return err_set(ERR_CONFIG, "--format json is for --list");
     if (s->list)
         presets_list(json);
     if (s->keys) {
@@ -82,6 +80,10 @@ static enum err session_answer(struct session *s)
         return err_set(ERR_CONFIG,
                        "--topology FILE is missing; `atoll wan --list` shows the presets");
     TRY(topology_load(&s->topology, s->source, s->sites, &s->arena));
+    s->o.json = json;
+    if (!s->print && json && !s->o.logs)
+        return err_set(ERR_CONFIG, "--format json needs --logs DIR: the commands, too, write to "
+                                   "standard output");
     if (!s->print)
         return session(s);
     printf("%s", s->topology.text);
@@ -93,7 +95,7 @@ enum err cmd_wan(int argc, char **argv)
     struct session s = {.mode = "auto", .format = "text", .arena = arena_make(0)};
     const struct args_option options[] = {
         {"topology", ARGS_TEXT, &s.source, .value = "FILE",
-         .help = "Topology, or a preset's name."},
+         .help = "Topology, - is standard input; or a preset's name."},
         {"sites", ARGS_TEXT, &s.sites, .value = "A,B,..",
          .help = "Other names for its places, in their order; further ones are joined to all by "
                  "`link`."},
@@ -109,7 +111,7 @@ enum err cmd_wan(int argc, char **argv)
         {"record", ARGS_TEXT, &s.o.record, .value = "FILE",
          .help = "Append what it did to the packets to this file, for atoll report --wan."},
         {"list", ARGS_FLAG, &s.list, .help = "The presets."},
-        FORMAT_ROW(&s.format, " with --list: presets"),
+        FORMAT_ROW(&s.format, ": what the network did (needs --logs); with --list presets"),
         {"print", ARGS_FLAG, &s.print,
          .help = "The topology's text: a preset as a start of your own."},
         {"help-keys", ARGS_FLAG, &s.keys, .help = "Every key of a topology."},

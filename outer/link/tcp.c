@@ -38,12 +38,13 @@ void tcp_read(struct tcp_settings *t, const char *directory)
         *t->congestion = 0;
 }
 
-void tcp_print(const struct tcp_settings *t, FILE *out)
+void tcp_text(const struct tcp_settings *t, char *out, size_t size)
 {
+    *out = 0;
     if (*t->congestion)
-        fprintf(out, "tcp %s%s, buffers of at most %.0f KiB to send and %.0f KiB to receive\n",
-                t->congestion, t->slow_start_after_idle ? ", slow start after idle" : "",
-                t->send_bytes / 1024, t->receive_bytes / 1024);
+        snprintf(out, size, "%s%s, buffers of at most %.0f KiB to send and %.0f KiB to receive",
+                 t->congestion, t->slow_start_after_idle ? ", slow start after idle" : "",
+                 t->send_bytes / 1024, t->receive_bytes / 1024);
 }
 
 /* Needed: twice the bandwidth-delay product, because half of a buffer holds bytes that wait for

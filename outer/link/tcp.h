@@ -14,7 +14,8 @@ struct tcp_settings {
 };
 
 void tcp_read(struct tcp_settings *t, const char *directory); /* "/proc/sys/net/ipv4" */
-void tcp_print(const struct tcp_settings *t, FILE *out);      /* one line */
+/* Without its name, "tcp"; "": unknown. */
+void tcp_text(const struct tcp_settings *t, char *out, size_t size);
 /* Prints one line, with the command that changes it, for each setting that keeps `streams`
  * connections from filling a line of `bps` bits per second and a round trip of rtt_s. Prints no
  * line when the settings suffice or are unknown. */

@@ -159,7 +159,8 @@ static void show_settings(struct probe *c, double bps)
     tcp_read(&t, "/proc/sys/net/ipv4");
     if (*up.facts.congestion)
         snprintf(t.congestion, sizeof t.congestion, "%s", up.facts.congestion);
-    tcp_print(&t, stderr);
+    tcp_text(&t, text, sizeof text);
+    fprintf(stderr, *text ? "tcp %s\n" : "%s", text);
     tcp_advise(&t, bps, c->rtt_s, up.now.streams, stderr);
 }
 

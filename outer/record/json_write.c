@@ -5,6 +5,16 @@
 #include <stddef.h>
 #include "kernels/base/err.h"
 
+/* The document on standard output: a writer ends with the function that has it, also at an error.
+ */
+static struct json_write document;
+
+static void follow(const struct json_write *w)
+{
+    if (w->out == stdout)
+        document = *w;
+}
+
 /* Length of the UTF-8 sequence at p; 0: there is none. */
 static size_t utf8_length(const unsigned char *p)
 {
@@ -43,6 +53,7 @@ static void item_begin(struct json_write *w, const char *key)
         fputc(',', w->out);
     if (w->depth)
         w->any[w->depth - 1] = true;
+    follow(w);
     if (!key)
         return;
     string_write(w->out, key, w->html);
@@ -56,6 +67,7 @@ static void nest(struct json_write *w, const char *key, char open, char close)
     fputc(open, w->out);
     w->any[w->depth] = false;
     w->close[w->depth++] = close;
+    follow(w);
 }
 
 void json_object(struct json_write *w, const char *key)
@@ -72,6 +84,7 @@ void json_end(struct json_write *w)
 {
     ASSERT(w->depth > 0);
     fputc(w->close[--w->depth], w->out);
+    follow(w);
 }
 
 void json_close(struct json_write *w)
@@ -106,4 +119,21 @@ void json_text(struct json_write *w, const char *key, const char *value)
 {
     item_begin(w, key);
     string_write(w->out, value, w->html);
+}
+
+void json_fail(const char *name, const char *message, int exit_code)
+{
+    struct json_write *w = &document;
+    if (w->out && !w->depth)
+        return;
+    w->out = stdout;
+    if (!w->depth)
+        json_object(w, NULL);
+    while (w->depth > 1)
+        json_end(w);
+    json_object(w, "error");
+    json_text(w, "name", name);
+    json_text(w, "message", message);
+    json_int(w, "exit_code", exit_code);
+    json_close(w);
 }

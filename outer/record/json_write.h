@@ -25,5 +25,9 @@ void json_int(struct json_write *w, const char *key, int64_t value);
 void json_real(struct json_write *w, const char *key, double value);
 void json_bool(struct json_write *w, const char *key, bool value);
 void json_text(struct json_write *w, const char *key, const char *value);
+/* After an error: ends the document that is open on standard output, of any writer, with a
+ * member "error"; where none was begun it is one of that member alone. A whole document stays as it
+ * is: the error is its verdict. */
+void json_fail(const char *name, const char *message, int exit_code);
 
 #endif

@@ -4,13 +4,25 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/durable.h"
+#include "outer/record/json_write.h"
 
 static bool silent;
+static bool json;
 static bool output_failed; /* standard output, not a file of a run: nothing was stored */
 
 void closing_silence(void)
 {
     silent = true;
+}
+
+void closing_json(void)
+{
+    json = true;
+}
+
+static const char *sentence_of(enum err e)
+{
+    return *err_message() ? err_message() : err_text(e);
 }
 
 /* A sentence may begin with the command, "operator set: .."; then its name is there once. */
@@ -41,7 +53,7 @@ void closing_message(const char *command, enum err e)
 {
     if (e == ERR_OK || silent)
         return;
-    const char *sentence = *err_message() ? err_message() : err_text(e);
+    const char *sentence = sentence_of(e);
     if (names_command(command, sentence))
         fprintf(stderr, "atoll %s", sentence);
     else
@@ -53,6 +65,8 @@ void closing_message(const char *command, enum err e)
 
 enum err closing_flush(enum err e)
 {
+    if (e != ERR_OK && json)
+        json_fail(err_name(e), sentence_of(e), err_exit_code(e));
     bool arrived = fflush(stdout) == 0 && !ferror(stdout);
     if (e != ERR_OK || arrived)
         return e;

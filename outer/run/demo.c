@@ -392,10 +392,12 @@ enum err demo_run(struct demo *d, struct demo_result *r)
     return report_make(d, r);
 }
 
-void demo_network_print(const struct demo *d, FILE *out)
+void demo_network_print(const struct demo *d, struct json_write *w)
 {
-    if (d->o->topology)
-        wan_print(&d->wan, out);
+    if (d->o->topology && w)
+        wan_json(&d->wan, w);
+    else if (d->o->topology)
+        wan_print(&d->wan, stdout);
 }
 
 enum err demo_sample(struct demo *d, const char *prompt, const char **log)

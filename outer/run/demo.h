@@ -12,8 +12,8 @@
  * without one of the places, an address that is not loopback; what a process reports otherwise,
  * with its log.
  */
-#include <stdio.h>
 #include "kernels/base/arena.h"
+#include "outer/record/json_write.h"
 #include "outer/view/report_data.h"
 
 enum { DEMO_SITES = 2, DEMO_SETTINGS_MAX = 48 };
@@ -40,8 +40,8 @@ extern const char *const demo_site_name[DEMO_SITES];
 struct demo *demo_make(const struct demo_options *o);
 /* Prepares, trains, and writes the report and, of an emulated network, wan.jsonl. */
 enum err demo_run(struct demo *d, struct demo_result *r) MUST;
-/* What the network carried; nothing on loopback. */
-void demo_network_print(const struct demo *d, FILE *out);
+/* What the network carried, as a table or, w, a member "network"; nothing on loopback. */
+void demo_network_print(const struct demo *d, struct json_write *w);
 /* A text that site a's model writes after `prompt`: `log` is the file with it. */
 enum err demo_sample(struct demo *d, const char *prompt, const char **log) MUST;
 /* Ends what still runs. Returns e; its text stays. */

@@ -35,6 +35,7 @@
 #include "outer/plan/plan.h"
 #include "outer/view/progress.h"
 #include "outer/record/tfevents.h"
+#include "outer/record/json_write.h"
 #include "outer/record/jsonl.h"
 #include "inner/eval/choose.h"
 #include "inner/eval/sample.h"
@@ -188,7 +189,8 @@ enum err job_amend_step(struct job *j, int64_t step) MUST;
 /* Checks the memory before any is allocated. ERR_MEMORY: it does not fit; the message names
  * settings that would. The training gets the GPU's memory less the outer loop's need. */
 enum err job_reserve(struct job *j) MUST;
-void job_print_memory(struct job *j, const struct table *t);
+/* Lines of a comment; or members of an object, w. */
+void job_print_memory(struct job *j, const struct table *t, struct json_write *w);
 struct job_prediction { /* of the whole run: of this site's link, in payload; of its disk */
     uint64_t rounds, up_bytes, down_bytes, disk_bytes;
 };

@@ -145,30 +145,46 @@ enum err job_reserve(struct job *j)
     return ERR_OK;
 }
 
-static void row(const char *what, size_t bytes)
+static void row(struct json_write *w, const char *name, const char *what, size_t bytes)
 {
-    printf("#   %-36s %8.1f MiB\n", what, mib(bytes));
+    if (w)
+        json_int(w, name, (int64_t)bytes);
+    else
+        printf("#   %-36s %8.1f MiB\n", what, mib(bytes));
 }
 
-void job_print_memory(struct job *j, const struct table *t)
+void job_print_memory(struct job *j, const struct table *t, struct json_write *w)
 {
     struct train_memory m = train_plan(j->s, t, j->dev->model_type, j->coll->size);
-    printf("\n# Memory of one rank, %zu parameters in %zu tensors:\n", t->parameters, t->count);
+    if (w) {
+        json_int(w, "parameters", (int64_t)t->parameters);
+        json_object(w, "memory_bytes");
+    } else {
+        printf("\n# Memory of one rank, %zu parameters in %zu tensors:\n", t->parameters, t->count);
+    }
     struct train_memory_row rows[TRAIN_MEMORY_ROWS];
     train_memory_rows(&m, rows);
     for (int i = 0; i < TRAIN_MEMORY_ROWS; i++)
         if (rows[i].bytes)
-            row(rows[i].what, rows[i].bytes);
+            row(w, rows[i].name, rows[i].what, rows[i].bytes);
+    if (w)
+        json_end(w);
     if (!j->outer)
         return;
     struct outer_memory o = job_outer_memory(j, t);
-    printf("# In addition, for the outer loop at the lead:\n");
+    if (w)
+        json_object(w, "outer_memory_bytes");
+    else
+        printf("# In addition, for the outer loop at the lead:\n");
     if (trains_on_gpu(j)) {
-        row(job_outer_on_gpu(j) ? "GPU memory: the fragment in flight" : "GPU memory", o.device);
-        row("pinned host memory: outer state", o.host);
+        row(w, "device", job_outer_on_gpu(j) ? "GPU memory: the fragment in flight" : "GPU memory",
+            o.device);
+        row(w, "pinned", "pinned host memory: outer state", o.host);
     } else {
-        row("outer state, and a fragment's buffers", o.host);
+        row(w, "host", "outer state, and a fragment's buffers", o.host);
     }
+    if (w)
+        json_end(w);
 }
 
 /* Outer states on disk, at most: those that a restart from the oldest kept checkpoint repeats. */

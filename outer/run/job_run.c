@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The course of one `atoll train` process: configuration, ranks and device, the steps, the end. */
 #include <stdio.h>
+#include <string.h>
 #include "kernels/base/log.h"
 #include "outer/run/closing.h"
 #include "outer/run/job.h"
@@ -9,6 +10,8 @@ enum err job_configure(struct job *j, const struct args *args)
 {
     TRY(run_open(j->run,
                  &(struct run_source){RUN_SITE, .config = j->out->config_path, .args = args}));
+    if (j->out->config_path && strcmp(j->out->config_path, "-") == 0)
+        j->out->config_path = NULL; /* standard input: no command can name it again */
     TRY(table_own(&j->run->s));
     log_min(j->run->o.log_level);
     j->outer = *j->run->o.site_aggregator != 0;

@@ -149,6 +149,18 @@ static enum err ended_well(struct places *s, int until)
     return ERR_OK;
 }
 
+static void network_say(const struct places *s)
+{
+    struct json_write w = {.out = stdout};
+    if (!s->o->json) {
+        wan_print(&s->wan, stderr);
+        return;
+    }
+    json_object(&w, NULL);
+    wan_json(&s->wan, &w);
+    json_close(&w);
+}
+
 static enum err run_all(struct places *s)
 {
     int until = s->o->until ? topology_place(s->topology, s->o->until) : -1;
@@ -165,7 +177,7 @@ static enum err run_all(struct places *s)
     bool complete = !any_running(s, until, clock_mono_s() - begun);
     enum err e = complete ? ended_well(s, until) : ERR_OK;
     child_end(s->child, s->topology->places);
-    wan_print(&s->wan, stderr);
+    network_say(s);
     if (s->o->record)
         TRY(wan_record(&s->wan, s->o->record, s->arena));
     return stopped ? err_set(ERR_STOPPED, "stopped on request") : e;

@@ -15,9 +15,10 @@ struct places_options { /* borrowed */
     double seconds;     /* all end after this time; 0: not */
     const char *logs;   /* output into logs/PLACE.log; NULL: into ours */
     const char *record; /* wan_record; NULL: none */
+    bool json;          /* what the network did: an object on standard output */
 };
 /* ERR_CONFIG: no such place; what wan_open says; or what child_failed says of a command that is
- * waited for and ended badly. What the network did goes to standard error. */
+ * waited for and ended badly. What the network did goes to standard error, unless json. */
 enum err places_run(const struct topology *t, const struct places_options *o, struct arena *a) MUST;
 
 #endif

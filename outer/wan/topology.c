@@ -475,10 +475,10 @@ enum err topology_load(struct topology *t, const char *source, const char *names
 {
     size_t count;
     const struct topology_preset *all = topology_presets(&count);
-    if (file_exists(source)) {
+    if (strcmp(source, "-") == 0 || file_exists(source)) {
         uint8_t *text;
         size_t size_bytes;
-        TRY(file_read(source, CONFIG_FILE_MAX, a, &text, &size_bytes));
+        TRY(file_read_input(source, CONFIG_FILE_MAX, a, &text, &size_bytes));
         return topology_parse(t, source, (const char *)text, size_bytes, names, a);
     }
     for (size_t i = 0; i < count; i++)

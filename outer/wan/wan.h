@@ -7,6 +7,7 @@
  * (child.h does it); several may.
  */
 #include <stdio.h>
+#include "outer/record/json_write.h"
 #include "outer/wan/emulator.h"
 #include "outer/wan/namespace.h"
 #include "outer/wan/topology.h"
@@ -37,6 +38,7 @@ enum err wan_check(struct wan *w) MUST;
 void wan_print(const struct wan *w, FILE *out);
 /* The same, appended to a file for atoll report (wan_record.c). */
 enum err wan_record(const struct wan *w, const char *path, struct arena *a) MUST;
-void wan_close(struct wan *w); /* accepts a zeroed one */
+void wan_json(const struct wan *w, struct json_write *out); /* the same, as a member "network" */
+void wan_close(struct wan *w);                              /* accepts a zeroed one */
 
 #endif

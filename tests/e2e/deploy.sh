@@ -120,5 +120,18 @@ if "$atoll" doctor | grep -q "^network yes"; then
     if command -v node >/dev/null; then
         node "$here/page.js" text demo/report.html >page.out 2>&1 && grep -q "eval loss of one site alone" page.out || fail "the demo's report"
     fi
+    if command -v python3 >/dev/null; then
+        "$atoll" demo --text text.txt --dir demo --steps 20 --train.eval_tokens 2048 --format json >demo.json 2>json.out || fail "a demo in JSON"
+        cat >demo.py <<'END'
+import json
+said, text = json.load(open("demo.json")), open("demo.out").read()
+assert f"two sites together         {said['eval_loss']['together']:.4f}" in text, "training repeats bit for bit, and so does its loss"
+assert f"  {said['rounds']} rounds" in text and said["report"] == "demo/report.html" and said["sample"].startswith("The ")
+for site in said["sites"]:
+    assert site["up"]["predicted"] == site["up"]["payload"] < site["up"]["wire"]
+    assert abs(sum(site["time_shares"].values()) - 1) < 1e-6
+END
+        python3 demo.py >json.out 2>&1 || fail "the demo's JSON is not its text"
+    fi
 fi
 echo "deploy/'s scripts do as they say"

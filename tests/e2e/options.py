@@ -40,6 +40,13 @@ def refused(words, *command):
     assert done.returncode == 4 and words in done.stderr, (command, done.returncode, done.stderr)
 
 
+def failed(*words, code=4, **more):
+    """The object of a command that ends with an error: its last member says which."""
+    said = json.loads(call(*words, "--format", "json", code=code, **more))
+    assert list(said)[-1] == "error" and said["error"]["exit_code"] == code and said["error"]["message"], said
+    return said
+
+
 def asks():
     """What an aggregator that runs answers: --aggregator .. --tls .. are in `given`."""
     text, said = both("operator", "status", *given)
@@ -86,12 +93,55 @@ def rest():
     assert "<!doctype html>" in call("report", "a", "--out", "-") and not os.path.exists("-")
 
 
+def inputs():
+    """- is standard input: a configuration, a topology. data, and a run's settings before it starts."""
+    with open("run.yaml", encoding="utf-8") as f:
+        configuration = f.read()
+    site = ["--site.name", "a", "--run.dir", "x", "--dry-run"]
+    assert call("train", "--config", "-", *site, text=configuration) == call("train", "--config", "run.yaml", *site)
+    refused("standard input: it is empty", "train", "--config", "-", *site)
+    code = subprocess.run([atoll, "train", "--config", "-", *site], input="outer: {nosuch: 1}", text=True, capture_output=True, check=False)
+    assert code.returncode == 4 and "standard input:1: " in code.stderr, code.stderr
+    text, said = both("train", "--config", "run.yaml", *site)
+    assert said["configuration"] in text and f"{said['parameters']} parameters" in text
+    assert f"{said['rounds']} exchanges" in text and said["payload_up"] > 0
+    assert found(r"activations.* ([\d.]+) MiB", text) == f"{said['memory_bytes']['activations'] / (1 << 20):.1f}"
+    refused("--format json is for --dry-run", "train", "--config", "run.yaml", "--site.name", "a", "--format", "json")
+    topology = call("wan", "--topology", "transatlantic", "--print")
+    assert call("wan", "--topology", "-", "--print", text=topology) == topology
+    refused("--format json needs --logs", "wan", "--topology", "transatlantic", "--format", "json", "--", "true")
+    words = ["wan", "--topology", "transatlantic", "--mode", "relay", "--logs", "wan-logs", "--format", "json", "--"]
+    network = json.loads(call(*words, "true"))["network"]
+    assert network["source"] == "transatlantic" and network["relay"] is True and network["directions"] == []
+    said = json.loads(call(*words, "false", code=1))
+    assert "network" in said and "error" not in said
+    for kind in [], ["--tokenizer", "wordpiece", "--learn", "300", "--split-sentences"]:
+        words = ["data", "--out", "made", "--sites", "2", "--seq-len", "32", *kind, "--force", "text.txt"]
+        text, said = both(*words)
+        assert said["configuration"] in text and int(found(r"read +(\d+) tokens", text)) == said["tokens"]
+        assert [int(n) for n in re.findall(r"(\d+) tokens +1 shard", text)] == [p["tokens"] for p in said["parts"]]
+        assert said["parts"][2]["held_out"] is True and said["parts"][1]["site"] == 1
+
+
+def errors():
+    """Before anything was printed, and in the middle of an object."""
+    assert list(failed("status", "nosuch")) == ["error"]
+    assert failed("data", "--out", "y", "nosuch.txt")["error"]["name"] == "INPUT"
+    said = failed("ledger", "a", "--by", "inside")
+    assert list(said) == ["by", "directories", "error"] and said["directories"] == []
+    said = failed("cert", "show", "tls/a.pem", "nosuch.pem")
+    assert [c["file"] for c in said["certificates"]] == ["tls/a.pem"] and "nosuch.pem" in said["error"]["message"]
+
+
 def machine():
     text, said = both("doctor")
     facts = {f["name"]: f for f in said["facts"]}
     assert said["version"] == text.splitlines()[0] and facts["network"]["available"] is True
     assert "memory " + facts["memory"]["text"].split(",")[0] in text
     assert len(said["facts"]) == len(text.splitlines()) - 1
+    for line, one in zip(text.splitlines()[1:], said["facts"]):
+        mark = {True: "yes: ", False: "no: ", None: ""}[one.get("available")]
+        assert one["name"] == "memory" or line == f"{one['name']} {mark}{one['text']}", line
     code = subprocess.run([atoll, "doctor", "--config", "run.yaml", "--serve"], capture_output=True, check=False).returncode
     text, said = both("doctor", "--config", "run.yaml", "--serve", code=code)
     assert [c["verdict"] for c in said["checks"]] == [line.split()[0] for line in text.splitlines()]
@@ -177,4 +227,4 @@ def privacy():
     assert cells and all(c in text for c in cells)
 
 
-{"asks": asks, "rest": rest, "machine": machine, "plans": plans, "measured": measured, "privacy": privacy}[part]()
+{"asks": asks, "rest": rest, "machine": machine, "inputs": inputs, "errors": errors, "plans": plans, "measured": measured, "privacy": privacy}[part]()

@@ -62,6 +62,8 @@ alone="train --config run.yaml --site.aggregator= --data.train data/train-0-0000
 steps=24 every=8 configure a,b
 alike plans
 alike measured
+alike inputs
+alike errors
 "$atoll" $alone --run.dir alone --privacy.unit sequence --privacy.noise_multiplier 1 --privacy.delta 1e-5 >alone.out 2>&1 || fail "a private run"
 alike privacy
 
