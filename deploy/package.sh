@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Packages of this checkout, into build/dist:
 #   deploy/package.sh wheel      atoll_train-VERSION-py3-none-manylinux_*.whl, with libatoll, the program and the libraries that they
-#                                need, and the source distribution. On Debian 12, for systems with glibc 2.36 or newer
+#                                need, and the source distribution. On Debian 12, for systems with glibc 2.34 or newer
 #   deploy/package.sh deb        atoll, libatoll0, libatoll-dev and, where nvcc is, atoll-cuda (ATOLL_CUDA=OFF: not): for the
 #                                release of Debian that it runs in
 # Needs what deploy/install.sh installs; the tools of Python packaging come into build/packaging.

@@ -44,8 +44,10 @@ made() {
     git clone -q . "$tree"
     git archive --format=tar --prefix="atoll-$version/" HEAD | gzip -9n >"$1/atoll-$version.tar.gz"
     (cd "$tree" && deploy/package.sh wheel >release.log 2>&1 && cp build/dist/* "$OLDPWD/$1/" && rm -rf build/dist &&
-        deploy/package.sh deb >>release.log 2>&1 && cp build/dist/* "$OLDPWD/$1/" &&
-        deploy/sbom.sh build/deb/bin/atoll >"$OLDPWD/$1/atoll-$version.cdx.json") || {
+        deploy/package.sh deb >>release.log 2>&1 && cp build/dist/* "$OLDPWD/$1/" && mkdir shipped &&
+        for deb in build/dist/atoll_*.deb build/dist/atoll-cuda_*.deb; do
+            [ ! -e "$deb" ] || dpkg-deb -x "$deb" shipped
+        done && deploy/sbom.sh shipped/usr/bin/atoll shipped >"$OLDPWD/$1/atoll-$version.cdx.json") || {
         tail -n 20 "$tree/release.log" >&2
         refuse "a package was not made: $tree/release.log"
     }

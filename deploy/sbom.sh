@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # A software bill of materials of the program: CycloneDX 1.5 as JSON on standard output, made from what the binary links.
-#   deploy/sbom.sh [BINARY]        default: build/bin/atoll
+#   deploy/sbom.sh [BINARY [ROOT]]        default: build/bin/atoll; ROOT: where a package is unpacked, paths are named as installed
 # Each library: its file, SHA-256, and, where dpkg or rpm knows the file, package and version (purl). Modules that the program
-# opens later (libatoll_*.so next to it) and what they link are included.
+# opens later (libatoll_*.so next to it, or where the package atoll-cuda puts them) and what they link are included.
 set -eu
 binary=${1:-build/bin/atoll}
+root=${2:+$(readlink -f "$2")}
 [ -x "$binary" ] || { echo "sbom.sh: $binary is no program: build it, or name it" >&2; exit 4; }
 for tool in ldd sha256sum readlink; do
     command -v $tool >/dev/null || { echo "sbom.sh: needs $tool" >&2; exit 4; }
@@ -40,7 +41,7 @@ libraries() { # real paths of all shared objects
     directory=$(dirname "$(readlink -f "$binary")")
     {
         ldd "$binary"
-        for module in "$directory"/libatoll_*.so; do
+        for module in "$directory"/libatoll_*.so "$directory"/../lib/atoll/libatoll_*.so; do
             [ ! -e "$module" ] || { echo "m => $module"; ldd "$module"; }
         done
     } | sed -n 's/.*=> \(\/[^ ]*\).*/\1/p; s/^[[:space:]]*\(\/[^ ]*\) (0x.*/\1/p' |
@@ -67,7 +68,7 @@ cat <<END
 END
 comma=""
 for path in $all; do
-    file=$(basename "$path") name="" found=""
+    file=$(basename "$path") name="" found="" shown=${path#"$root"}
     set -- $(package_of "$path")
     if [ $# -eq 3 ]; then
         name=$2 found=$3
@@ -78,9 +79,9 @@ for path in $all; do
         case $file in *.so.*) found=${file#*.so.} ;; *) found=unknown ;; esac
     fi
     printf '%s    {\n      "type": "library",\n      "bom-ref": %s,\n      "name": %s,\n      "version": %s%s,\n' \
-        "$comma" "$(quote "$path")" "$(quote "$name")" "$(quote "$found")" "$purl"
+        "$comma" "$(quote "$shown")" "$(quote "$name")" "$(quote "$found")" "$purl"
     printf '      "hashes": [{"alg": "SHA-256", "content": "%s"}],\n' "$(sha256 "$path")"
-    printf '      "properties": [{"name": "atoll:file", "value": %s}]\n    }' "$(quote "$path")"
+    printf '      "properties": [{"name": "atoll:file", "value": %s}]\n    }' "$(quote "$shown")"
     comma=",
 "
 done

@@ -26,4 +26,11 @@ for line in open(sys.argv[2]):
     assert c["name"] and c["version"], path
 print(len(found), "libraries")
 END
+# What a package holds has the names of the installed files, modules too.
+mkdir -p "$2/root/usr/bin" "$2/root/usr/lib/atoll"
+cp "$atoll" "$2/root/usr/bin/atoll"
+cp "$atoll" "$2/root/usr/lib/atoll/libatoll_module.so"
+"$here/../../deploy/sbom.sh" "$2/root/usr/bin/atoll" "$2/root" >"$2/root.json"
+grep -q '"bom-ref": "/usr/lib/atoll/libatoll_module.so"' "$2/root.json" && ! grep -q "$2" "$2/root.json" ||
+    { echo "FAILED: names of a package that is unpacked" && exit 1; }
 ! "$here/../../deploy/sbom.sh" "$2/nothing" 2>/dev/null || { echo "FAILED: no program, and no error"; exit 1; }
