@@ -5,7 +5,7 @@
     atoll export --config run.yaml --run.dir run/a --out hf
     python3 deploy/check-export.py hf build/bin/atoll --config run.yaml --run.dir run/a
 
-Everything behind the program's path goes to `atoll sample` as it is. GPT-2, Llama: the logits behind the last id. BERT, ALBERT,
+Everything after the program's path goes to `atoll sample` as it is. GPT-2, Llama: the logits after the last id. BERT, ALBERT,
 ModernBERT: those of every position, with random token types, and the logits of the pair head or of the classes, as the
 architecture in config.json has them. Needs torch and transformers (PyPI); not part of the test suite. Exit code 0: equal within
 1e-4 of the largest logit, in float32; 77: torch or transformers is missing.

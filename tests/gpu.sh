@@ -154,9 +154,9 @@ run() {
     wait "$pid" || status=$?
     ended "$name" $status "$lines" "$reason"
 }
-# beside NAME LIMIT REASON COMMAND...: side by side with others; `collect` gives the verdicts.
+# together NAME LIMIT REASON COMMAND...: at the same time as others; `collect` gives the verdicts.
 names=() pids=() reasons=()
-beside() {
+together() {
     local name=$1 limit=$2 reason=$3
     shift 3
     while [ "$(jobs -rp | wc -l)" -ge "$at_once" ]; do wait -n; done
@@ -233,11 +233,11 @@ fi
 
 if part tests; then
     for t in $on_gpu; do
-        if [ $gpu = yes ]; then beside "$t" 120 "no GPU" "$build/tests/$t"; else skip "no GPU" "$t"; fi
+        if [ $gpu = yes ]; then together "$t" 120 "no GPU" "$build/tests/$t"; else skip "no GPU" "$t"; fi
     done
     for t in $references; do
         if [ $gpu = yes ]; then
-            beside "$t on the GPU" 120 '' env ATOLL_TEST_DEVICE=cuda "$build/tests/$t"
+            together "$t on the GPU" 120 '' env ATOLL_TEST_DEVICE=cuda "$build/tests/$t"
         else
             skip "no GPU" "$t on the GPU"
         fi
@@ -289,7 +289,7 @@ if part sanitizer; then
     for tool in memcheck racecheck; do
         for t in ops fp8 model outer; do
             if [ $gpu = yes ] && command -v compute-sanitizer >/dev/null; then
-                beside "$tool $t" 150 '' env CUDA_TEST_SMALL=1 compute-sanitizer --tool $tool --error-exitcode 9 \
+                together "$tool $t" 150 '' env CUDA_TEST_SMALL=1 compute-sanitizer --tool $tool --error-exitcode 9 \
                     "$build/tests/test_cuda_$t"
             else
                 skip "no GPU, or no compute-sanitizer" "$tool $t"
@@ -302,7 +302,7 @@ fi
 if part program; then
     for t in two_sites kill stop_resume overlap; do
         if [ $gpu = yes ] && [ $net = ON ]; then
-            beside "$t on the GPU" 240 '' env ATOLL_E2E_DEVICE=cuda tests/e2e/$t.sh "$build/bin/atoll" "$build/tests/$t.dir"
+            together "$t on the GPU" 240 '' env ATOLL_E2E_DEVICE=cuda tests/e2e/$t.sh "$build/bin/atoll" "$build/tests/$t.dir"
         else
             skip "no GPU, or a build without the network" "$t on the GPU"
         fi
@@ -331,12 +331,12 @@ if part curves; then
             "$build/bin/atoll" data --out "$build/text" --seq-len 1024 --force "$build/text.txt" >"$said/text.txt" 2>&1
         fi
         for curve in "tiny f32" "llama_tiny f32" "124m bf16" "llama_60m bf16"; do
-            beside "60 steps beside PyTorch $curve" 300 '' python3 tests/bench/curve_torch.py "$build/bin/atoll" "$shard" \
+            together "60 steps against PyTorch $curve" 300 '' python3 tests/bench/curve_torch.py "$build/bin/atoll" "$shard" \
                 --size "${curve% *}" --device cuda --dtype "${curve#* }" --vocab $vocab --steps 60
         done
         collect
     else
-        skip "no GPU, or python3 has no torch with a GPU" "60 steps beside PyTorch"
+        skip "no GPU, or python3 has no torch with a GPU" "60 steps against PyTorch"
     fi
 fi
 finish

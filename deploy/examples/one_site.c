@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One datacenter, from text to loss: what `atoll train` does without a run, in the order in which
- * it happens. Read it from main() on, with the headers beside it; it takes about an hour.
+ * it happens. Read it from main() on, with the headers at hand; it takes about an hour.
  *
  *     one_site TEXT OUT [--section.key value ...]
  *

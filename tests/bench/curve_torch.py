@@ -197,19 +197,19 @@ def apart(one, other):
     return off, max(off), sum(off) / len(off)
 
 
-def report(one, other, a, beside, title, rounded=None):
+def report(one, other, a, against, title, rounded=None):
     """Prints the curves at a few steps. rounded: of PyTorch in bf16. True: we are off by more than is allowed."""
     assert len(one) == len(other) == a.steps, (len(one), len(other))
     off, most, mean = apart(one, other)
     allowed = (a.bound, a.bound)
     for i in sorted({0, a.steps // 4, a.steps // 2, a.steps - 1, off.index(most)}):
-        print(f"step {i + 1}: {one[i]:.5f}, {beside} {other[i]:.5f}, off by {100 * off[i]:.4f} %"
+        print(f"step {i + 1}: {one[i]:.5f}, {against} {other[i]:.5f}, off by {100 * off[i]:.4f} %"
               + (f", in bf16 {rounded[i]:.5f}" if rounded else ""))
     print(f"{title}: {a.steps} steps, off by {100 * most:.4f} % at most, {100 * mean:.4f} % in the mean")
     if rounded:
         _, most_there, mean_there = apart(rounded, other)
         allowed = (max(a.bound, 2 * most_there), max(a.bound, 2 * mean_there))
-        print(f"{beside} in bf16: off by {100 * most_there:.4f} % at most, {100 * mean_there:.4f} % in the mean")
+        print(f"{against} in bf16: off by {100 * most_there:.4f} % at most, {100 * mean_there:.4f} % in the mean")
     print(f"allowed: {100 * allowed[0]:.2f} %, {100 * allowed[1]:.2f} % in the mean")
     return not (most <= allowed[0] and mean <= allowed[1])  # also where a loss is not finite
 

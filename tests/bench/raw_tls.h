@@ -5,7 +5,7 @@
 #include <openssl/ssl.h>
 #include "outer/identity/tls.h"
 
-/* Shakes hands on a connected socket, both sides with a certificate; whatever fails is a bug of the
+/* Shakes hands on a connected socket, both sides with a certificate; any failure is a bug of the
  * bench. Free with SSL_free. */
 SSL *raw_tls(const struct link_tls *files, int socket, bool server);
 

@@ -6,7 +6,7 @@
 
 Real processes as in utilisation.py: `atoll serve` and two `atoll train` at the places of the emulated network. A short run says
 what a step and an exchange take; then outer.sync_every is what leaves training --share of the time, and all rates halve after --before
-rounds. The same run is made again over loopback, with the amendments that were recorded given before the first step and without
+rounds. The same run is repeated over loopback, with the amendments that were recorded given before the first step and without
 outer.replan: its SHA-256s must be the same. Minutes; both sites and the network share this machine's cores.
 """
 import argparse
@@ -40,7 +40,7 @@ def arguments():
     p.add_argument("--layers", type=int, default=4)
     p.add_argument("--width", type=int, default=96)
     p.add_argument("--before", type=float, default=5.4, help="rounds before the rates halve")
-    p.add_argument("--after", type=int, default=3, help="about so many longer ones")
+    p.add_argument("--after", type=int, default=3, help="about this number of longer ones")
     p.add_argument("--csv")
     return p.parse_args()
 

@@ -23,7 +23,7 @@ beside_pid=$!
 processes="$processes $beside_pid"
 "$atoll" probe --config run.yaml --site.name a --site.aggregator "" --step --data.train "data/train-0-*.bin" $settings --write step.yaml \
     >probe.out 2>&1 || fail "atoll probe --step"
-ends 0 $beside_pid "atoll probe --step beside it"
+ends 0 $beside_pid "the site next to atoll probe --step"
 "$atoll" probe --config run.yaml --site.name a --most-mib 4 $settings --write link.yaml >probe.out 2>&1 || fail "atoll probe"
 kill $probe_pid
 ends 0 $probe_pid "atoll probe"

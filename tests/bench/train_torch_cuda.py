@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """GPT-2 124M (or 1.5B, or Llama 3.2 1B) in PyTorch on one GPU, as its users run it: torch.compile, SDPA with flash attention, fused
-AdamW, bf16 autocast; tokens/s and MFU beside what `atoll train --device.kind cuda` reports on the same machine.
+AdamW, bf16 autocast; tokens/s and MFU against what `atoll train --device.kind cuda` reports on the same machine.
   train_torch_cuda.py [124m|1558m|1b] [micro-batches to try, default 32,64,128] [steps] [--attention default|flash|cudnn] [--csv FILE]
   train_torch_cuda.py attention    SDPA alone at the shapes of bench_cuda: its flash kernels, and cuDNN's
 --attention: the only kernel that SDPA may take; default: PyTorch's own choice, which each line names. It depends on PyTorch's and

@@ -70,7 +70,7 @@ def arguments():
     p.add_argument("--modes", default=",".join(MODES))
     p.add_argument("--torch", metavar="PYTHON", help="the sites are PyTorch trainers (site_torch.py), by this interpreter, which has "
                    "torch and transformers; set PYTHONPATH and ATOLL_LIBRARY")
-    p.add_argument("--sim", action="store_true", help="beside each run the same one in atoll sim")
+    p.add_argument("--sim", action="store_true", help="for each run the same one in atoll sim")
     p.add_argument("--csv")
     return p.parse_args()
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What an open live page costs a step: one training process, and in turns the page open (page and status.json, which it reads every
-2 s, and /metrics every 5 s) and nobody looking. The client is on the same machine: where nobody looks it reads the same bytes, at the
+2 s, and /metrics every 5 s) and no reader. The client is on the same machine: without a reader it reads the same bytes, at the
 same moments, from its memory, so that what a browser costs by itself is in both.
 
     tests/bench/watch.py [--atoll FILE] [--groups N] [--seconds S] [--nice N] [--csv FILE]        default: 30 groups of 4 x 5 s

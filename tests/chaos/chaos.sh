@@ -4,7 +4,7 @@
 # killed (SIGKILL) or stopped for a while (SIGSTOP), the relay's links are cut, frozen or slowed, a disk is filled and freed while the
 # run continues; once the aggregator's directory is lost and rebuilt on another one from the sites' (`serve --rebuild`). What ended
 # is started again with the same command. In the end every site's parameters, momentum and residual have the SHA-256 of the run that
-# nobody disturbed.
+# without faults.
 #   tests/chaos/chaos.sh ATOLL SCRATCH [--kills N] [--seed S]     200 kills by night, 10,000 for a release; the suite has few
 #   tests/chaos/chaos.sh ATOLL SCRATCH --soak HOURS               slow links, a fault a minute; fails where memory or descriptors grow
 # Prints kills, stops, the other faults, restart-to-commit (from the restart of a killed process to the next committed round) at 50 and

@@ -140,7 +140,7 @@ disk_fault() {
     rm -f "$full/filled"
     disks_filled=$((disks_filled + 1))
     before=$(committed) tries=0
-    while [ "$(committed)" -lt $((before + 4)) ] && [ "$(committed)" -lt "$rounds" ]; do # two rounds of each fragment: nobody is away
+    while [ "$(committed)" -lt $((before + 4)) ] && [ "$(committed)" -lt "$rounds" ]; do # two rounds of each fragment: no site is away
         if ! kill -0 "$(pid_of $who)" 2>/dev/null; then
             ends 1 "$(pid_of $who)" "$who on a full disk"
             start $who

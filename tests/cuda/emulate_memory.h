@@ -33,7 +33,7 @@ void emulate_own(const void *p, size_t bytes); /* for good */
 
 /* Dynamic shared memory of the block that starts; poisoned, as are the static arrays. */
 unsigned char *emulate_shared_begin(size_t bytes);
-void emulate_in_flight(const void *to, bool yes); /* 16 bytes of a cp.async: nobody touches them */
+void emulate_in_flight(const void *to, bool yes); /* 16 bytes of a cp.async: not to be touched */
 
 /* Bounds of device memory and what the host may touch: fake_take .. fake_copying of fake_cuda.h. A
  * region ends at the byte that was asked for. */

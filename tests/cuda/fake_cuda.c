@@ -20,7 +20,7 @@ struct CUgraph_st { /* a cudaGraphExec_t is one too: nothing changes a graph aft
 };
 struct CUevent_st {
     cudaStream_t stream; /* NULL: never recorded */
-    uint64_t number;     /* reached when the stream has done so many */
+    uint64_t number;     /* reached when the stream has done this number */
     double us;           /* of the clock */
 };
 

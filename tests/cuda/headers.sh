@@ -12,7 +12,7 @@ expect() {
         kernels inner outer | grep -vE "$1" || true)
     [ -z "$found" ] || { echo "FAILED: $pattern is included by: $found"; failed=1; }
     grep -lEr "^ *# *include *<($pattern)[a-zA-Z_0-9]*\.h>" kernels inner >/dev/null ||
-        { echo "FAILED: nobody includes $pattern"; failed=1; }
+        { echo "FAILED: no file includes $pattern"; failed=1; }
 }
 expect 'cuda|cublas' '\.cuh?$|^kernels/cuda/dev_cuda\.c$|^inner/coll/coll_nccl\.c$'
 expect 'nccl' '^inner/coll/coll_nccl\.c$'

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who computes attention on a GPU, on the emulated device with a stand-in for cuDNN that works in
  * float64 (fake_cudnn.c): the rule and its record, what is measured and when, tables and layouts of
- * dense and ragged batches, and results against the CPU's whichever kernel is kept. If these are
- * wrong, a run trains with a kernel that is slower, wrong or other than the one it began with.
+ * dense and ragged batches, and results against the CPU's with each kernel that is kept. If these
+ * are wrong, a run trains with a kernel that is slower, wrong or other than the one it began with.
  */
 #include "tests/kernels/check.h"
 #include "tests/cuda/cuda_test.h"
@@ -136,7 +136,7 @@ static void give_back(struct dev *d)
         dev_free(d, check_held[--check_held_count]);
 }
 
-/* Whoever computed it: as the CPU does. */
+/* Of either kernel: as the CPU's. */
 static void right(const struct batch_case *b)
 {
     struct results got = pass(device, b);
@@ -225,7 +225,7 @@ static void restless_is_not_used(void **state)
     distrusted("8x1/1x128c:co;");
 }
 
-/* A resumed run and the other ranks follow the record, whatever the clock says now. */
+/* A resumed run and the other ranks follow the record, not the clock. */
 static void the_record_is_followed(void **state)
 {
     (void)state;

@@ -294,7 +294,7 @@ static void chunks_are_equal(void **state)
         }
 }
 
-/* The first that is not finite is named by both, whatever lies next to it. */
+/* The first that is not finite is named by both, with any neighbours. */
 static void chunks_that_are_not_finite(void **state)
 {
     (void)state;

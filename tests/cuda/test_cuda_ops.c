@@ -261,7 +261,7 @@ static void run_linear(struct dev *d, const void *context)
                                 .dx = dx,
                                 .dw = dw,
                                 .dbias = l->bias ? dbias : NULL,
-                                .act = l->act, /* of the layer in front */
+                                .act = l->act, /* of the layer before */
                                 .pre = l->act ? upload(d, numbers(TK, 1, type), TK, type) : NULL};
     float *pre_dbias = halves(d, l->K);
     g.pre_dbias = l->act && l->bias ? pre_dbias : NULL;

@@ -128,7 +128,7 @@ static enum err said_hello(struct link *link, const struct wire_hello *m,
     return ERR_OK;
 }
 
-/* Another site's, of values that need no agreement with anybody's. */
+/* Another site's, of values that need no agreement with other sites'. */
 static void other(struct round_link *l, const struct codec *c, unsigned f, unsigned site,
                   struct codec_payload *out)
 {

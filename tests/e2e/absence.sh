@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What breaks if this fails: a list that stands for a promise lost lines, and nobody misses them. One table over every durable chain
+# What breaks if this fails: a list that stands for a promise lost lines, unnoticed. One table over every durable chain
 # and numbered sequence (seals, archive, manifests, charges, the ledger of a site's people, journal with an operator's acts, terms):
 # of each the first, a middle, the last and all elements are removed, and an older copy is put in its place. The program that reads
 # it says what is missing, and does not end with 0.

@@ -10,7 +10,7 @@
 set_to() { # set_to KEY VALUE [ARGUMENTS]: must be taken
     operator set "$@" || fail "operator set $*"
 }
-set_all_later() { # behind the one of outer.sync_every, from round $from on
+set_all_later() { # after the one of outer.sync_every, from round $from on
     set_to outer.lr 0.4 --at-round $((from + 1))
     set_to train.lr 0.02 --at-round $((from + 1))
     set_to train.steps 110 --at-round $((from + 2))
@@ -118,7 +118,7 @@ amended_from_start() {
     set_all_later
 }
 
-# The same amendments from the start, and nobody is killed.
+# The same amendments from the start, and no process is killed.
 amended_from_start
 sites_start a b
 sites_end 0 a b
@@ -133,7 +133,7 @@ if [ $overlap != 0 ]; then
 fi
 
 # As many amendments as a run can have (the straggler timeout changes no bit of a strict run), and the aggregator's directory is
-# lost, and made again of the sites': it has the amendments that their manifests carry.
+# lost, and rebuilt from the sites': it has the amendments that their manifests carry.
 amended_from_start
 number=6
 while [ $number -lt 64 ]; do

@@ -90,7 +90,7 @@ expect 4 "magic.bin" $(alone) --data.train magic.bin
 expect 4 "version.bin" $(alone) --data.train version.bin
 expect 4 "model.vocab_size|100" $(alone) $data --model.vocab_size 100 --data.tokenizer external
 
-# --- a pipe that nobody writes to, where a file is expected: no command waits for it; a folder without what it should hold --
+# --- a pipe without a writer, where a file is expected: no command waits for it; a folder without what it should hold --
 mkdir -p pipes/model pipes/config pipes/empty pipes/run pipes/archive
 for name in pipe model/model.safetensors config/config.json config/model.safetensors run/metrics.jsonl run/ledger.jsonl archive/HEAD; do
     mkfifo "pipes/$name"
@@ -154,7 +154,7 @@ expect 4 "directories" "$atoll" ledger
 mkdir -p foreign-ledger && cp alone/metrics.jsonl foreign-ledger/ledger.jsonl
 expect 4 "foreign-ledger/ledger.jsonl|no ledger" "$atoll" ledger foreign-ledger
 
-# --- nobody reads, nowhere to write ------------------------------------------------------------------------
+# --- no reader, nowhere to write --------------------------------------------------------------------------
 { status=0; $(alone) $data --run.dir unread 2>&1 || status=$?; echo "$status" >unread.status; } | head -n 1 >/dev/null
 [ "$(cat unread.status)" -eq 0 ] || fail "training ended with $(cat unread.status) when its reader left"
 grep -q '"kind":"final"' unread/metrics.jsonl || fail "training did not finish when its reader left"
@@ -175,7 +175,7 @@ else
 fi
 
 # --- the link ----------------------------------------------------------------------------------------------
-train a # nobody listens yet
+train a # no process listens yet
 a=$pid
 until_lines 1 "unreachable" a.out
 kill -INT "$a"

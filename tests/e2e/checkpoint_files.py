@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads what `atoll export --checkpoint` wrote by the published format of safetensors, and computes the next step of Adam from it.
 
-    checkpoint_files.py names DIR           moments stand beside each parameter, in its shape
-    checkpoint_files.py adam BEFORE AFTER LR    AFTER is one step of Adam (Kingma & Ba 2015, algorithm 1) behind BEFORE
+    checkpoint_files.py names DIR           each parameter has its moments, in its shape
+    checkpoint_files.py adam BEFORE AFTER LR    AFTER is one step of Adam (Kingma & Ba 2015, algorithm 1) after BEFORE
     checkpoint_files.py flip FILE NAME      changes one bit of that tensor
 """
 import json

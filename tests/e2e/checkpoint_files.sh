@@ -28,7 +28,7 @@ round_trip() { # round_trip NAME: through files and back, then on
     cmp "$1/inner/00000002/state" "$1.back/inner/00000002/state" || fail "$1: another checkpoint came back"
     [ "${3:-}" = no_further ] && return # train.compress_start ties it to train.steps
     on=$(run "$1" 4) back=$(run "$1.back" 4)
-    [ -n "$on" ] && [ "$on" = "$back" ] || fail "$1: parameters $on, and $back behind the files"
+    [ -n "$on" ] && [ "$on" = "$back" ] || fail "$1: parameters $on, and $back after the files"
     $files names "$1.hf" || fail "$1: names"
 }
 gpt2="--model.positions learned --model.norm layer --model.activation gelu --model.bias true --model.tie_embeddings true"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # A copy of the aggregator's directory is started next to the original. Sites that have met the newer process prove it to the older
-# one, which halts for good; the run continues at the newer one, and ends with the SHA-256 of the run that nobody disturbed. Then a
+# one, which halts for good; the run continues at the newer one, and ends with the SHA-256 of the undisturbed run. Then a
 # copy from before the last rounds is served: it halts too. At last a site whose identity key was stolen gets another.
 . "$(dirname "$0")/lib.sh"
 
@@ -44,14 +44,14 @@ train b
 b=$pid
 ends 4 "$serve_pid" "the original, which is the older one"
 grep -q "another process of this aggregator has begun a later term" serve.out || fail "the original does not say why it halts"
-# it is not served again, whoever starts it
+# it is not served again, at any start
 code=0
 "$atoll" serve --config run.yaml >again.out 2>&1 || code=$?
 [ "$code" -eq 4 ] && grep -q "a site has proved that this directory is old" again.out || fail "the older directory is served again: $code"
 [ "$(rounds b)" -lt $((steps / every * fragments)) ] || fail "the run was over before the original halted"
 kill -9 "$b" "$a"
 wait "$a" "$b" 2>/dev/null || :
-# all continue with the copy, which nobody disputes
+# all continue with the copy, which is undisputed
 train a --site.aggregator "127.0.0.1:$copy_port"
 a=$pid
 train b --site.aggregator "127.0.0.1:$copy_port"

@@ -33,7 +33,7 @@ serve_ends
 [ "$(loss 0)" = "$before" ] || fail "the new run begins at loss $(loss 0), the old one ended at $before"
 fa=$(final a) fb=$(final b)
 [ -n "$fa" ] && [ "${fa% *}" = "${fb% *}" ] || fail "sites differ: $fa / $fb"
-awk "BEGIN { exit !($(loss 12) < $before) }" || fail "from $before to $(loss 12): the new run does not go on learning"
+awk "BEGIN { exit !($(loss 12) < $before) }" || fail "from $before to $(loss 12): the new run does not continue to learn"
 
 # A site's moments go along: without them, as after an export, the same steps end elsewhere.
 "$atoll" export --config run.yaml --run.dir old/a --out hf >hf.out 2>&1 || fail "atoll export"
@@ -52,4 +52,4 @@ grep -q "none" none.out || fail "the refusal does not name the directory"
 "$atoll" train --config run.yaml --site.name a --run.dir x --data.train "data/train-0-*.bin" $settings --run.init_from old/a --model.d_model 64 \
     >width.out 2>&1 && fail "run.init_from of another model is accepted"
 grep -q "holds another model" width.out || fail "the refusal does not say that it is another model"
-echo "a finished run goes on as another one: loss $before at its end and at the new start, $(loss 12) after 12 steps"
+echo "a finished run continues as another one: loss $before at its end and at the new start, $(loss 12) after 12 steps"

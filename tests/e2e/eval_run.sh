@@ -90,7 +90,7 @@ rm -rf a b aggregator *.out
 disturbed 2 a a b a
 same_state a b
 [ "$(final a)" = "$without" ] || fail "evaluation and kill -9 change the training"
-# Sites differ between rounds, their outer parameters do not: the same texts, as in the run that nobody killed.
+# Sites differ between rounds, their outer parameters do not: the same texts, as in the run without a kill.
 for s in a b; do
     texts $s >"$s.texts"
     cmp texts.once "$s.texts" || fail "site $s: other parameters than the outer ones of the round"
@@ -103,7 +103,7 @@ for s in a b; do
     done
 done
 
-# Steps that are made again evaluate the outer parameters of then, while the site holds later ones.
+# Repeated steps evaluate the outer parameters of their round, while the site holds later ones.
 rm -rf a b aggregator *.out
 serve
 train a --train.checkpoint_every 1000
@@ -121,7 +121,7 @@ b=$pid
 sites_end 0 a b
 serve_ends
 texts a >a.texts
-cmp texts.once a.texts || fail "steps made again evaluate other parameters than those of their round"
+cmp texts.once a.texts || fail "repeated steps evaluate other parameters than those of their round"
 
 refused() { # refused WORDS ARGUMENTS...
     words=$1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What breaks if this fails: a call makes a file of serve.dir or run.dir grow without a bound, or there is a file whose bound nobody
-# has said. While a round waits, a site of the run, an observer, an operator, connections without a certificate and readers of the
+# What breaks if this fails: a call makes a file of serve.dir or run.dir grow without a bound, or there is a file whose bound is not
+# said. While a round waits, a site of the run, an observer, an operator, connections without a certificate and readers of the
 # pages make all their calls; then each file is held against the table of docs/formats.md 12.3, by the directory that the table says.
 # Three times: plain, with masks, and while the aggregator is rebuilt from its sites. A run without an aggregator, and doctor, have
 # no other files.

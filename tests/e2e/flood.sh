@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # More connections than the aggregator may have descriptors, none of which says anything, from the sites' own address: sites
-# still join, the probe still gets its answer, the run ends. Then nobody answers, and the probe says so.
+# still join, the probe still gets its answer, the run ends. Then no process answers, and the probe says so.
 . "$(dirname "$0")/lib.sh"
 
-flood() { # flood COUNT: holds so many connections to the aggregator
+flood() { # flood COUNT: holds COUNT connections to the aggregator
     bash -c "ulimit -S -n \$(ulimit -H -n) 2>/dev/null
         for i in \$(seq $1); do { exec {fd}<>/dev/tcp/127.0.0.1/$port; } 2>/dev/null || :; done
         echo open; exec sleep 30000" >>flood.out 2>&1 &

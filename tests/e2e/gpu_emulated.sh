@@ -24,7 +24,7 @@ again() { # again WHAT: the run that was started anew ends as the first
     rm -rf a b aggregator ./*.out
 }
 
-first() { # a run that nobody disturbs
+first() { # an undisturbed run
     rm -rf a b aggregator data tls ./*.out
     configure a,b
     undisturbed
@@ -98,4 +98,4 @@ for secure in off sum; do
     [ $secure = off ] || [ -e a/seals/0/3 ] || fail "no round was sealed"
     rm -rf a b c aggregator ./*.out
 done
-echo "on an emulated GPU: same digests killed, stopped, with the arithmetic on the host, and beside training"
+echo "on an emulated GPU: same digests killed, stopped, with the arithmetic on the host, and during training"

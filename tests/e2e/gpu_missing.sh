@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # A machine without CUDA's libraries, or without a GPU: the program starts there, everything on the CPU works, no library of
-# CUDA is loaded for it, and whoever asks for a GPU is told what is missing and what to do. Without -DCUDA=ON there is no
+# CUDA is loaded for it, and a user who asks for a GPU is told what is missing and what to do. Without -DCUDA=ON there is no
 # module to look at: exit code 77.
 . "$(dirname "$0")/lib.sh"
 

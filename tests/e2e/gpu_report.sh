@@ -11,7 +11,7 @@ ln -s "$atoll" none/bin/atoll
 ATOLL_BUILD=$PWD/none "$root/tests/gpu.sh" --built --out report >none.out 2>&1 || fail "without a GPU: exit code $?"
 tail -n 1 none.out | grep -qE '^0 passed, 0 failed, [0-9]+ skipped$' || fail "without a GPU the last line is $(tail -n 1 none.out)"
 for name in device test_cuda_fp8 "train 124m x 64 adamw" "PyTorch 124m x 64 cudnn" ops counters "memcheck ops" "racecheck outer" \
-    "two_sites on the GPU" "ranks over NCCL" "train 1b x 16 adamw" "60 steps beside PyTorch"; do
+    "two_sites on the GPU" "ranks over NCCL" "train 1b x 16 adamw" "60 steps against PyTorch"; do
     grep -q "^SKIPPED  $name: no GPU" none.out || fail "without a GPU, $name: $(grep -F "$name" none.out)"
 done
 cmp -s report/summary.txt none.out || grep -q '^SKIPPED' report/summary.txt || fail "no summary"

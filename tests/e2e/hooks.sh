@@ -22,7 +22,7 @@ hook() { # hook STEP: its last record in $run_dir
     grep "\"kind\":\"hook\".*\"step\":$1," "$run_dir/metrics.jsonl" | tail -n 1
 }
 
-alive() { grep -qs '^State:.[^Z]' "/proc/$1/status"; } # a process that nobody waited for is none
+alive() { grep -qs '^State:.[^Z]' "/proc/$1/status"; } # a zombie is no process
 
 # The object store is a folder. The first copy, of step 5 unless the machine is busy, takes longer than all 30 steps. The directory's
 # name would be a command in a shell.
@@ -72,7 +72,7 @@ hook 30 | grep -q '"exit":0,"tries":2' || fail "the record of a failing command:
 [ "$(run c --run.after_checkpoint '[ $ATOLL_TRY = 2 ] || { sleep 1000 & echo $! >sleep.pid; wait; }' --run.after_checkpoint_timeout_s 2 \
     --train.checkpoint_every 30)" = "$whole" ] || fail "a hanging command"
 if alive "$(cat sleep.pid)"; then fail "what a hanging command started is still there"; fi
-# The last checkpoint's command has its own time, whatever an older one took of it.
+# The last checkpoint's command has its own time, not what an older one left of it.
 run_dir=e
 [ "$(run e --run.after_checkpoint '[ $ATOLL_STEP = 30 ] || exec sleep 1000' --run.after_checkpoint_timeout_s 2)" = "$whole" ] ||
     fail "a hanging command of an older checkpoint"
@@ -128,4 +128,4 @@ ends 75 $pid "a run whose command hangs, after Ctrl-C"
 code=0
 "$atoll" train --config run.yaml --run.dir g --data.train none/x.bin >g.out 2>&1 || code=$?
 [ $code = 4 ] || fail "exit code $code without a shard and without data.fetch"
-echo "hooks: no step waits, checkpoints stay while they are copied, the store alone goes on; missing shards are waited for"
+echo "hooks: no step waits, checkpoints stay while they are copied, the store alone continues; missing shards are waited for"

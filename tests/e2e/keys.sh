@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: a command asks for a key's pass phrase at the terminal and waits for ever; a wrong key, a certificate chain
-# in the wrong order or an encrypted key is an "internal error"; a careless umask lets everybody write the keys' directory, or such a
+# in the wrong order or an encrypted key is an "internal error"; a careless umask lets every user write the keys' directory, or such a
 # directory is believed.
 . "$(dirname "$0")/lib.sh"
 command -v python3 >/dev/null && command -v openssl >/dev/null || { echo "SKIPPED: no python3 or no openssl"; exit 77; }
@@ -10,7 +10,7 @@ configure a
 for role in operator observer; do "$atoll" cert issue --role $role --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role $role"; done
 cp -r tls good
 
-# With a terminal, as a person has one: nobody answers there.
+# With a terminal, as a person has one, without an answer.
 cat >terminal.py <<'END'
 import os, pty, select, signal, sys, time
 pid, fd = pty.fork()
@@ -65,7 +65,7 @@ for n in a aggregator operator observer; do cat good/ca.pem good/$n.pem >tls/$n.
 each "the certificate names 0 URIs|the certificate is for|this key does not belong to" 2
 rm -rf tls && cp -r good tls
 
-# A directory or a file that everybody can write is no place for an authority's certificate or a key.
+# A directory or a file that every user can write is no place for an authority's certificate or a key.
 chmod 777 tls
 each "any user can write in the directory" 2
 chmod 700 tls
@@ -73,7 +73,7 @@ chmod 666 tls/ca.pem
 each "ca.pem: any user can write it" 2
 rm -rf tls && cp -r good tls
 
-# umask 000: the keys' directory is its owner's alone, and nothing that is made can everybody write.
+# umask 000: the keys' directory is its owner's alone, and nothing that is made can be written by every user.
 (
     umask 000
     "$atoll" cert authority --run e2e --dir made/tls >>cert.out 2>&1
@@ -88,7 +88,7 @@ rm -rf tls && cp -r good tls
 ) || exit 1
 [ "$(stat -c %a made/tls)" = 700 ] || fail "umask 000: the keys' directory has mode $(stat -c %a made/tls)"
 open=$(find made -perm -o+w ! -type l)
-[ -z "$open" ] || fail "umask 000: everybody can write $open"
+[ -z "$open" ] || fail "umask 000: every user can write $open"
 
 # A process with a certificate of the run's authority and another role at the aggregator's address: the site says what it met, and ends.
 printf 'extendedKeyUsage=serverAuth,clientAuth\nsubjectAltName=URI:atoll://e2e/site/a,DNS:localhost,IP:127.0.0.1\n' >role.ext

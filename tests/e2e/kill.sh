@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The promise: kill -9 of a site and of the aggregator at any moment, any number of times, and what is in the end has the same
-# SHA-256 (parameters, momentum, residuals) as the run that nobody disturbed. One fragment and four, int8; then random parts and
+# SHA-256 (parameters, momentum, residuals) as the undisturbed run. One fragment and four, int8; then random parts and
 # both moments of the inner optimizer, each with a period of its own, and an outer Adam; these rounds the aggregator encodes again.
 . "$(dirname "$0")/lib.sh"
 

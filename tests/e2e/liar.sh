@@ -19,7 +19,7 @@ configure a,b,c
 serve
 listening
 lie
-until_lines 3 "answer=invalid" liar.out # before anybody else has said a word
+until_lines 3 "answer=invalid" liar.out # before any other caller
 until_lines 1 "hello answer=excluded" liar.out
 grep -q "ev=quarantine site=c" serve.out || fail "the aggregator does not say that c is in quarantine"
 kill -9 "$serve_pid"
@@ -97,7 +97,7 @@ grep -qE "ev=clipped .*site=c .*factor=(0$|[0-9.]+e-)" aggregator/log.txt || fai
 same_state a b
 settings=""
 
-# In strict mode the round cannot close without c: everybody waits, the aggregator says for whom, nobody halts.
+# In strict mode the round cannot close without c: all wait, the aggregator says for whom, no process halts.
 rm -rf a b aggregator ./*.out
 mode=strict
 configure a,b,c

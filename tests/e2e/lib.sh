@@ -262,7 +262,7 @@ train_a() { # sets $a, and $a_starts: starts on record before this one
     a=$pid
 }
 
-# Two sites from start to end, and nobody disturbs them.
+# Two sites from start to end, undisturbed.
 undisturbed() {
     serve
     sites_start a b
@@ -270,7 +270,7 @@ undisturbed() {
     serve_ends
 }
 
-# disturbed ROUNDS WHO...: the same, but every so many rounds of b one process dies, at moments that differ from time to time, and
+# disturbed ROUNDS WHO...: the same, but every ROUNDS rounds of b one process dies, at moments that differ from time to time, and
 # comes back with the same command. a, b, serve: kill -9. int: Ctrl-C for site a, which stores and leaves with 75. Sets $killed.
 disturbed() {
     apart=$1

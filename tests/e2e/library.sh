@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# libatoll, as a program of somebody else uses it: deploy/examples/c, compiled against the public header alone as C99, is site b of a
+# libatoll, as a foreign program uses it: deploy/examples/c, compiled against the public header alone as C99, is site b of a
 # run whose site a is `atoll train`. Both end with the same outer state, also after kill -9; what the library shows is atoll_* alone.
 . "$(dirname "$0")/lib.sh"
 library=$(cd "$(dirname "$atoll")/../lib" && pwd)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Absence is never a beginning: with a process killed and one of its files gone, in mid-run, the same command continues where it was, and
-# the run ends with the SHA-256 (parameters, momentum, residuals) of the run that nobody disturbed.
+# the run ends with the SHA-256 (parameters, momentum, residuals) of the undisturbed run.
 . "$(dirname "$0")/lib.sh"
 
 steps=120 every=4 codec=int4 fragments=2 checkpoint_every=13

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What breaks if this fails: somebody's script that reads metrics.jsonl. Every field that a run writes is in docs/metrics.md, every
+# What breaks if this fails: a user's script that reads metrics.jsonl. Every field that a run writes is in docs/metrics.md, every
 # kind of record there is written, and each of its fields that is said to be always there is; the aggregator's rounds are the sites'.
 . "$(dirname "$0")/lib.sh"
 

@@ -35,7 +35,7 @@ whole=$(run whole)
 [ "$(counts whole 30)" = "140 100" ] || fail "at the end: $(counts whole 30)"
 
 # Killed at any step, and continued; and through the files of an export.
-# A step takes a millisecond: the line of step 14 kills at once, and where the run was quicker, it is made again.
+# A step takes a millisecond: the line of step 14 kills at once, and where the run was quicker, it is repeated.
 mkfifo line
 tries=0
 until [ -d killed ] && ! grep -q "ev=final" killed.out; do
@@ -95,4 +95,4 @@ refused "data.train: item 2 names no file" --config lacking.yaml --run.dir no
 refused "data.weights with privacy.unit" --run.dir no --privacy.unit sequence
 refused "data.weights with data.shards = own" --run.dir no --data.shards own
 refused "none/\*.bin: no file matches" --run.dir no --data.train "$web,none/*.bin"
-echo "mixtures: exact counts, also behind a kill, an export and a change of weights"
+echo "mixtures: exact counts, also after a kill, an export and a change of weights"

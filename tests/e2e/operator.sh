@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What breaks if this fails: a person cannot look at a run, close a round that stands, or keep a site out; or somebody without an
+# What breaks if this fails: a person cannot look at a run, close a round that stands, or keep a site out; or a caller without an
 # operator's certificate can; or a site sees another's counters (docs/protocol.md 3.13).
 . "$(dirname "$0")/lib.sh"
 

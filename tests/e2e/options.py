@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of options.sh: each command's --format json beside its text, and - as a standard stream.
+"""Of options.sh: each command's --format json against its text, and - as a standard stream.
 
     options.py PART ATOLL [WORD..]      in the scratch directory
 """

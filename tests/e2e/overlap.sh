@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Rounds during training: two sites, kill -9 and Ctrl-C while rounds are in flight, and what is in the end has the same SHA-256
-# (parameters, momentum, residuals) as the run that nobody disturbed. Four fragments with tau 2 of 4 (two in flight), then the
+# (parameters, momentum, residuals) as the undisturbed run. Four fragments with tau 2 of 4 (two in flight), then the
 # one-round delay, then the same with eager starts. In quorum mode, with applies that are late while the aggregator is away, all
 # members end alike.
 . "$(dirname "$0")/lib.sh"
@@ -56,7 +56,7 @@ quorum() {
     echo "quorum: three sites, one away, the aggregator away: same state: ${state%% *}"
 }
 
-# DreamDDP takes the step that hid the exchange from what the exchange brought: a site that averages with nobody trains as if it
+# DreamDDP takes the step that hid the exchange from what the exchange brought: a site that averages with no other trains as if it
 # were alone, but for the rounding of theta - (theta - local). Put in after its step, the same commit takes that step back.
 kept() {
     rm -rf a aggregator data tls ./*.out
@@ -75,7 +75,7 @@ kept() {
     done
     awk '{ of[$1] = $2 } END {
         kept = of["true"] - of["alone"]; lost = of["false"] - of["alone"]
-        print "beside a site alone: before the update", kept, "behind it", lost
+        print "against a site alone: before the update", kept, "after it", lost
         exit !(kept * kept < 1e-8 && lost * lost > 1e-4) }' loss || fail "an update is lost, or none is"
 }
 last_loss() { # last_loss WORD: what a said of its last step

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // The page of a run without a browser: runs its script over a small document, so that a test sees what a reader sees.
 //   page.js text REPORT.html                    what the page shows, hidden parts left out; ends with 1 if the script fails or draws
-//   page.js text page.html STATUS.json          no number; the second form is the live page, whose style and script lie beside it
+//   page.js text page.html STATUS.json          no number; the second form is the live page, whose style and script are next to it
 //   page.js svg REPORT.html FIGURE FILE.svg     one chart as a file of its own: page.js svg run-demo/report.html eval docs/demo.svg
 'use strict';
 const fs = require('fs');
@@ -82,8 +82,8 @@ async function run(file, status) {
   const world = vm.createContext({document, fetch: async () => answer, AbortSignal: {timeout: () => null}, setTimeout: () => 0});
   for (const script of root.querySelectorAll('script')) {
     if (script.attributes.type === 'application/json') continue;
-    const beside = script.attributes.src && path.join(path.dirname(file), script.attributes.src);
-    vm.runInContext(beside ? fs.readFileSync(beside, 'utf8') : script.textContent, world, {filename: beside || file});
+    const linked = script.attributes.src && path.join(path.dirname(file), script.attributes.src);
+    vm.runInContext(linked ? fs.readFileSync(linked, 'utf8') : script.textContent, world, {filename: linked || file});
   }
   if (status) await new Promise((done) => setImmediate(done));
   return root;

@@ -249,7 +249,7 @@ if cc -shared -fPIC -o shift.so shift.c -ldl 2>/dev/null && ! grep -q __asan_ini
     grep -q "behind the aggregator's.*set both by NTP" check.out || fail "which clock is wrong"
     check 4 --serve --serve.listen 127.0.0.1:"$port" --serve.dir elsewhere
     says FAIL port "is an aggregator running already?"
-    # And when nobody has looked before: the record, which /metrics has, and a warning.
+    # And at the first look: the record, which /metrics has, and a warning.
     rm -rf a b
     train a
     a=$pid

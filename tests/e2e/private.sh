@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What a run leaves on disk is its user's alone, whatever the umask; keys are in locked memory of processes that no other process of
+# What a run leaves on disk is its user's alone, with any umask; keys are in locked memory of processes that no other process of
 # the user may attach to.
 . "$(dirname "$0")/lib.sh"
 

@@ -5,7 +5,7 @@
     proxy.py [--socks] [--user USER:PASSWORD] [--answer STATUS] [--garbage] [--delay S] [--cut BYTES] PORT
 
 Prints a line for each tunnel: "tunnel HOST:PORT as USER". --answer: this status (or SOCKS5 reply) for every request; --garbage: an
-answer that is none; --delay: before the answer; --cut: the first tunnel that carries so many bytes upwards is cut.
+answer that is none; --delay: before the answer; --cut: the first tunnel that carries this number of bytes upwards is cut.
 """
 import argparse
 import asyncio

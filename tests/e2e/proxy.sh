@@ -135,5 +135,5 @@ grep -q "tunnel localhost:$port as -" names.out || fail "the name was not looked
 # A site that starts with a proxy that does not let it in ends at once, as its operator is there.
 proxy forbid --answer 403
 train a --site.proxy "http://127.0.0.1:$at"
-ends 2 "$pid" "site a behind a proxy that refuses"
+ends 2 "$pid" "site a with a proxy that refuses"
 grep -q "answers 403" a.out || fail "the site does not say why"

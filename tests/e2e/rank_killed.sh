@@ -42,7 +42,7 @@ for victim in 1 0; do
     [ $(($(date +%s) - at)) -le 10 ] || fail "the site needed more than 10 seconds to end"
 done
 [ "$(lines "received SIGTERM from the launcher" a.out)" -ge 1 ] || fail "the rank that was left said nothing"
-tr '\n' ' ' <a.out | grep -q "rank 1 .*signal 9" || fail "nobody said which rank was lost"
+tr '\n' ' ' <a.out | grep -q "rank 1 .*signal 9" || fail "no message says which rank was lost"
 site_a
 ends 0 "$a" "the site of two ranks"
 ends 0 "$b" "site b"

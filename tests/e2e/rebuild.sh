@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The aggregator's disk is lost, three times in a run: its directory is made again from the sites', and the run ends with the
-# SHA-256 (parameters, momentum, residuals) of the run that nobody disturbed.
+# The aggregator's disk is lost, three times in a run: its directory is rebuilt from the sites', and the run ends with the
+# SHA-256 (parameters, momentum, residuals) of the undisturbed run.
 . "$(dirname "$0")/lib.sh"
 
 steps=120 every=4 codec=int4 fragments=2 checkpoint_every=13

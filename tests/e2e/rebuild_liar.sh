@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What breaks if this fails: one site of three ends the recovery of a lost aggregator with a file that is garbage, another site's, or
-# rotten. Whatever is wrong with the directory of c, it is left out by name, and a and b are enough; without a majority the command
+# rotten. With any fault of c's directory it is left out by name, and a and b are enough; without a majority the command
 # ends with exit code 2. Both for directories (--rebuild) and for what running sites send (--rebuild-from-sites).
 . "$(dirname "$0")/lib.sh"
 command -v python3 >/dev/null || { echo "SKIPPED: no python3"; exit 77; }
@@ -51,7 +51,7 @@ for file in MANIFEST aggregate state; do
     [ -f "$at" ] || fail "c has no file $file: $(ls c/frag/0/*)"
     flip "$at"
     rm -f serve.out
-    serve --rebuild c,a,b # a state may be made again from the one before: then nothing is left out
+    serve --rebuild c,a,b # a state may be rebuilt from the one before: then nothing is left out
     listening
     if grep -q "ev=left_out" serve.out; then
         grep -q "ev=left_out directory=c " serve.out || fail "$file: another directory is left out"

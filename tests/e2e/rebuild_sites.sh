@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What breaks if this fails: an aggregator whose disk is lost cannot be made again by the sites themselves. Three times in a run its
+# What breaks if this fails: an aggregator whose disk is lost cannot be rebuilt from the running sites. Three times in a run its
 # directory is wiped and it is started with --rebuild-from-sites, while the sites run on; once it is killed in the middle of that. The
-# run ends with the SHA-256 (parameters, momentum, residuals) of the run that nobody disturbed (docs/protocol.md 3.5).
+# run ends with the SHA-256 (parameters, momentum, residuals) of the undisturbed run (docs/protocol.md 3.5).
 . "$(dirname "$0")/lib.sh"
 
 steps=120 every=4 codec=int4 fragments=2 checkpoint_every=13

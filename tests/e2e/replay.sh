@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs with run.archive, made again by atoll replay: the outer state is the run's, byte for byte, from the aggregator's archive or
+# Runs with run.archive, recomputed by atoll replay: the outer state is the run's, byte for byte, from the aggregator's archive or
 # from all sites'; one flipped bit in a contribution, a manifest or a state is found and named with round, site and tensor; a lost
 # file is named. A second run is in quorum mode, with a late site, an aborted round and a rollback; the aggregator and a site are
 # killed while they archive, and the aggregator's identity key is another one twice.
@@ -101,7 +101,7 @@ flip $f -300
 replay 1 aggregator/archive
 says "^damaged: fragment 0 round 1: manifest: .*$f"
 cp kept $f
-f=aggregator/archive/0/3/state # 4 bytes a value, behind the head
+f=aggregator/archive/0/3/state # 4 bytes a value, after the head
 flip $f 30000
 replay 1 aggregator
 says "^damaged: fragment 0 round 3: state at theta of [a-z0-9.]*, value [0-9]*: 1 value is not what the rounds give .$f" "outer state at the end: $wanted"

@@ -46,7 +46,7 @@ serve_ends
 [ "$(final a)" = "$wanted" ] || fail "the run ended at $(final a), undisturbed $wanted"
 [ "$(lines "ev=start " b.out)" -eq 1 ] || fail "site b was restarted"
 
-# All certificates issued for a name, by their record; and a name, whose certificates are refused whatever they are.
+# All certificates issued for a name, by their record; and a name, all of whose certificates are refused.
 "$atoll" cert revoke atoll://e2e/site/b --issued --dir tls >issued.out 2>&1 || fail "atoll cert revoke --issued"
 [ "$(lines "sha256:" tls/revoked.txt)" -eq 4 ] || fail "not all certificates of b are on the list" # two of each key
 "$atoll" cert list --dir tls | grep -q "b.pem.*revoked" || fail "atoll cert list does not say revoked"

@@ -52,7 +52,7 @@ serve_ends
 [ "$(final a)" = "$wanted" ] || fail "the run ended at $(final a), undisturbed $wanted"
 [ "$(lines "ev=start " a.out)$(lines "ev=start " b.out)$(lines "ev=listening" serve.out)" = 111 ] || fail "a process was restarted"
 
-# Any process starts with both authorities in ca.pem, whichever comes first, and with its own certificate of the second.
+# Any process starts with both authorities in ca.pem, in either order, and with its own certificate of the second.
 "$atoll" cert roll --dir tls >roll2.out 2>&1 || fail "a second roll"
 for who in a b aggregator; do give ca.pem $who; done # own certificates are of the second one
 rm -rf a b aggregator

@@ -18,7 +18,7 @@ begin() { # a strict run of a and b; c has data and a certificate
     "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
 }
 
-# The act is an input: added in the same round, c makes the same contributions, whoever is killed. Round 0 waits for b.
+# The act is an input: added in the same round, c makes the same contributions, with any process killed. Round 0 waits for b.
 added() { # added WHO...: c is added in round 0; then WHO are killed, one after the other
     kills=0
     serve
@@ -67,7 +67,7 @@ b=$pid
 until_rounds a 2
 kill -STOP "$b"
 
-# A site that nobody has added, and what an operator cannot do.
+# A site that no operator has added, and what an operator cannot do.
 train c
 ends 2 "$pid" "site c, which is in no roster"
 grep -q "operator roster add c" c.out || fail "site c is not told what to do: $(tail -n 3 c.out)"

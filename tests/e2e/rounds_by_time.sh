@@ -47,7 +47,7 @@ books b 8
 [ "$(cat b.made)" -lt "$(cat a.made)" ] || fail "the slow site made $(cat b.made) steps, the fast one $(cat a.made)"
 [ "$(cat b.made)" -lt 600 ] || fail "no round of the slow site ended by time"
 
-# Repeated from an early checkpoint, all rounds on record: the same parameters and moments, whatever the clock says.
+# Repeated from an early checkpoint, all rounds on record: the same parameters and moments; the clock is not read.
 cp -r b again
 last=$(ls again/inner | grep '^[0-9]' | tail -n 1)
 for c in $(ls again/inner | grep '^[0-9]' | tail -n +3); do rm -r "again/inner/$c"; done

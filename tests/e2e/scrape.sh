@@ -35,7 +35,7 @@ def status(port, path, host=None):
     return c.getresponse().status
 
 
-# The page, and nothing but numbers for whoever reaches the other address, by whatever name.
+# The page, and nothing but numbers for all who reach the other address, by any name.
 for path in "/", "/page.js", "/status.json", "/metrics", "/readyz", "/healthz":
     assert status(page, path) == 200, path
 for path in "/metrics", "/readyz", "/healthz":
@@ -60,13 +60,13 @@ for first in b"", b"GET /metrics HTTP/1.1\r\nHost: local":
         began = time.monotonic()
         assert status(page, path) == 200, path
         took = time.monotonic() - began
-        assert took < 25, f"{path} took {took:.1f} s beside 225 silent connections"
+        assert took < 25, f"{path} took {took:.1f} s with 225 silent connections"
         print(f"{path} {took:.1f} s")
     for s in held:
         s.close()
 END
 
-# A killed process looks dead at once, whatever it said last, and alive again as soon as it runs.
+# A killed process looks dead at once, after any last record, and alive again as soon as it runs.
 "$atoll" data --out data --seq-len 32 text.txt >data.out 2>&1 || fail "atoll data"
 alone() {
     "$atoll" train --data.train "data/train-0-0000.bin" --train.steps 1000000 --train.warmup_steps 1 --train.batch_tokens 128 --device.kind cpu \

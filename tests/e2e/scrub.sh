@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Bits of stored files flip while a run continues, at the aggregator and at a site. The scrub finds each file, says its name and has it
-# made again, byte for byte where the file has no time in it; what nothing can make again is an alarm, and stays where it is. The run
-# ends with the SHA-256 (parameters, momentum, residuals) of the run that nobody disturbed.
+# rebuilt, byte for byte where the file has no time in it; what cannot be rebuilt is an alarm, and stays where it is. The run
+# ends with the SHA-256 (parameters, momentum, residuals) of the undisturbed run.
 . "$(dirname "$0")/lib.sh"
 
 steps=160 every=4 codec=int4 fragments=2 checkpoint_every=13
@@ -23,7 +23,7 @@ newest() { # newest DIRECTORY N: the n-th newest round in it
 
 repaired() { # repaired LOG FILE: the scrub says so, and the file is what it was
     until_lines "${3:-1}" "ev=scrub file=$PWD/$2 damaged=1 repaired=1" "$1"
-    [ ! -e "$2.before" ] || cmp "$2" "$2.before" || fail "$2 was made again, and is another file"
+    [ ! -e "$2.before" ] || cmp "$2" "$2.before" || fail "$2 was rebuilt, and is another file"
     rm -f "$2.before"
 }
 

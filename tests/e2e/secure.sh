@@ -98,7 +98,7 @@ done
 settings="$settings $secure --run.archive on"
 three serve a serve b c serve a
 [ "$(ended)" = "$wanted" ] || fail "killed: $(ended) / $wanted"
-# The archive has no contribution, the sums alone: the outer steps are made again from them.
+# The archive has no contribution, the sums alone: the outer steps are recomputed from them.
 ! ls aggregator/archive/*/*/*.payload >/dev/null 2>&1 || fail "a masked contribution is archived"
 "$atoll" replay aggregator/archive >replay.out 2>&1 || fail "atoll replay: $(cat replay.out)"
 grep -q "outer state at the end: $(sed -n 's/.*ev=final outer_state=//p' serve.out)" replay.out || fail "replay: $(cat replay.out)"

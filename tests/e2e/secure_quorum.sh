@@ -65,7 +65,7 @@ train d
 d=$pid
 until_rounds d $(($(rounds d) + 2))
 
-# After the seal: the round waits for d, whatever the aggregator goes through, and has d's part.
+# After the seal: the round waits for d, over all the aggregator goes through, and has d's part.
 sealed_without d c
 killed "$d"
 for _ in 1 2 3 4; do

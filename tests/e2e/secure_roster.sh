@@ -74,7 +74,7 @@ acts() {
     fi
     now=5
     act roster add d
-    until_status "round=6 .* missing=d$" # with masks nobody can contribute before d has stated its public key
+    until_status "round=6 .* missing=d$" # with masks no site can contribute before d has stated its public key
     start_empty d
 
     # The identity key of c was stolen: c is removed, and added with another key.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Split brain, quorum mode. Two processes that serve copies of one directory commit the same round: the older one with sites a and b,
 # which only a adopts; the newer one with b and c. Site a gives its round up (docs/protocol.md 3.4), is killed right after it, and
-# continues; all three end in one history, and nobody empties a directory.
+# continues; all three end in one history, and no directory is emptied.
 . "$(dirname "$0")/lib.sh"
 
 steps=80 every=8 mode=quorum straggler_timeout_s=${straggler_timeout_s:-6}

@@ -7,7 +7,7 @@ steps=1200 every=8 checkpoint_every=100 # far more than are done before a signal
 configure a,b
 
 "$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir whole --data.train 'data/train-0-*.bin' \
-    --log.progress none >whole.out 2>&1 || fail "the run that nobody stops"
+    --log.progress none >whole.out 2>&1 || fail "the run without a stop"
 for signal in INT TERM USR1; do
     "$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir parts --data.train 'data/train-0-*.bin' \
         --log.progress none >>parts.out 2>&1 &

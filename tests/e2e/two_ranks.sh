@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # A site of two ranks over MPI, next to a site of one. All members must agree; a stop must end both ranks with 75.
-# Before that, alone: whichever signal stops mpirun, rank 0 alone says after which step, and that the checkpoint holds that step.
+# Before that, alone: with any signal that stops mpirun, rank 0 alone says after which step, and that the checkpoint holds that step.
 . "$(dirname "$0")/lib.sh"
 if ! command -v mpirun >/dev/null; then
     echo "SKIPPED: no mpirun here"

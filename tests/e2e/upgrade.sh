@@ -26,7 +26,7 @@ make() {
     done
     kill -TERM "$a" "$b"
     sites_end 75 a b
-    [ "$(grep -c ' ev=commit ' serve.out)" -eq 1 ] || fail "the last round was committed already: make it again"
+    [ "$(grep -c ' ev=commit ' serve.out)" -eq 1 ] || fail "the last round was committed already: repeat it"
     rm -rf "$golden/$format"
     mkdir -p "$golden/$format"
     rm -f ./*/log.txt* ./*/LOCK data/train-[ab]*
@@ -65,7 +65,7 @@ for made in "$golden"/[0-9]*; do
     rm -rf a b aggregator tls data run.yaml ./*.out
     cp -r "$made"/* .
     chmod -R go= a b aggregator tls # a checkout has modes of its own
-    for who in "aggregator --host localhost,127.0.0.1" "site --name a" "site --name b"; do # those of then have expired
+    for who in "aggregator --host localhost,127.0.0.1" "site --name a" "site --name b"; do # the former ones have expired
         "$atoll" cert issue --role $who --dir tls >>cert.out 2>&1 || fail "a new certificate"
     done
     [ "${made##*/}" != 2 ] || renamed run.yaml

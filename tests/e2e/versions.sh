@@ -13,7 +13,7 @@ set -- "${2:-$root/build/bin/atoll}" "${3:-/tmp/atoll-versions.$$}"
 now=$atoll
 "$before" --version >/dev/null || fail "$before does not run"
 
-# The same configuration under the names that the old version has: docs/configuration.md, "Renamed keys", where that version lacks the
+# The same configuration under the names that the old version has: docs/configuration.md, "Renamed keys", where that version has no
 # new name.
 old_names() {
     "$before" train --help-keys >before.keys

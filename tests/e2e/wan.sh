@@ -86,7 +86,7 @@ elif [ "$(id -u)" = 0 ] && $nobody "$atoll" --version >/dev/null 2>&1; then
         echo "SKIPPED: packets without root: /dev/net/tun is root's alone on this machine (elsewhere its mode is 0666)"
     else
         [ "$code" = 0 ] || fail "without root"
-        [ "$(grep -c '^65534$' nobody.out)" = 3 ] && [ "$(grep -c wan0 nobody.out)" = 3 ] || fail "three places of nobody"
+        [ "$(grep -c '^65534$' nobody.out)" = 3 ] && [ "$(grep -c wan0 nobody.out)" = 3 ] || fail "three places without root"
     fi
 fi
 

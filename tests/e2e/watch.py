@@ -118,7 +118,7 @@ def running(serve, site, record):
 
 
 def listeners(count, pid):
-    """What a process listens at: so many sockets, all of this machine's loopback."""
+    """What a process listens at: sockets of this machine's loopback alone."""
     own = set()
     for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         try:

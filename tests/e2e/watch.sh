@@ -43,7 +43,7 @@ python3 "$here/watch.py" waiting "$(url serve.out)" "$(url a.out)" || fail "the 
 far="--aggregator 127.0.0.1:$port --aggregator-name localhost"
 "$atoll" status $far --format json >far.json || fail "atoll status --aggregator"
 python3 -c 'import json
-assert [s["name"] for s in json.load(open("far.json"))["sites"] if s["waited_for"]] == ["b"]' 2>far.err || fail "from afar nobody waits for b"
+assert [s["name"] for s in json.load(open("far.json"))["sites"] if s["waited_for"]] == ["b"]' 2>far.err || fail "from afar no site waits for b"
 code=0
 "$atoll" status $far --certificate a >refused.out 2>&1 || code=$?
 [ $code -eq 2 ] && grep -q "an operator's or an observer's" refused.out || fail "a site's certificate reads the records"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The config.json of a model from somebody else. What the reader takes is a configuration: the file
+/* The config.json of another author's model. What the reader takes is a configuration: the file
  * that it makes of it reads again, with the same settings. */
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * step, site, flags, size of the body. The body is what an honest site says, changed by the bytes
  * (xor), so that zeros are the honest call; or the bytes alone.
  *
- * Whatever is said: the aggregator continues, and what it answers fits. The round is over only
+ * After any message the aggregator continues, and what it answers fits. The round is over only
  * after each site has answered for the seal: committed if all have said what an honest site says,
  * else aborted, since the sum is none of integers in range. */
 #include <stdlib.h>

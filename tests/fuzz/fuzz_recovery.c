@@ -5,7 +5,7 @@
  * bytes: file, offset (two bytes), what. Manifest, journal and state are changed together, and an
  * edit may make the head of a record right again, so that what is after its digest is reached.
  *
- * Whatever the damage: an error that says what is wrong, or a start that stands where the
+ * After any damage: an error that says what is wrong, or a start that stands where the
  * undisturbed run stood, bit for bit, or earlier only where the state's own files say so. */
 #include <string.h>
 #include "kernels/base/log.h"
@@ -30,7 +30,7 @@ static struct {
     float *slab;
     struct arena forever;
     struct env_memory base[2];       /* aggregator, site */
-    struct digest state[ROUNDS + 1]; /* digest after so many rounds */
+    struct digest state[ROUNDS + 1]; /* [n]: after n rounds */
     struct digest payload[2];        /* contribution to the third round; of the site's outbox */
 } t;
 

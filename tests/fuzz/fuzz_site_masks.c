@@ -5,8 +5,8 @@
  * (xor), so that zeros are the exchange as it really is; or the bytes alone. It is read by the
  * site's own functions, as the answer of a call or in a poll.
  *
- * Whatever is said: of a round the site signs one seal, and answers for that one alone, if it is in
- * it and enough others are; it tells seeds of sites that are not in it, and of no other. */
+ * After any message: of a round the site signs one seal, and answers for that one alone, if it is
+ * in it and enough others are; it tells seeds of sites that are not in it, and of no other. */
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/bytes.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SCRATCH_H
 #define SCRATCH_H
-/* cmocka with what it needs in front, and a scratch directory for the files of one test program. */
+/* cmocka with the headers that it needs, and a scratch directory for the files of one test program.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,7 +51,7 @@ static inline const char *scratch_write(const char *name, const void *data, size
 #define assert_says(part)                                                                          \
     do {                                                                                           \
         if (!strstr(err_message(), part))                                                          \
-            fail_msg("the message lacks \"%s\": %s", part, err_message());                         \
+            fail_msg("the message has no \"%s\": %s", part, err_message());                        \
     } while (0)
 
 #endif

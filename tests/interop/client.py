@@ -240,7 +240,7 @@ class Site:
         sent = self.offer(f, box)
         need((own["payload"], own["payload_bytes"], own["data_cursor"], own["residual_ratio"]) ==
              (sent.payload, sent.payload_bytes, sent.data_cursor, sent.residual_ratio) and F32(own["weight"]) == box["weight"],
-             "S6: the own entry is not what was sent")
+             "S6: this site's entry is not what was sent")
         return True
 
     def step(self, f, m, codec):
@@ -328,7 +328,7 @@ class Site:
         if box is not None:
             self.send(f, box)
         m = self.manifest(f, s.round)
-        need(m is not None, "this site is behind all that is kept")
+        need(m is not None, "this site is older than all that is kept")
         self.adopt(f, m, codec, box)
         self.report(f, step)
 

@@ -374,7 +374,7 @@ def decode_topk(data, count):
             need(index < n and not (kind == 2 and not lower), "an index beyond the end, or -0")
             size = level_topk(upper if kind & 1 else lower)
             z[start + index] = -size if kind & 2 else size
-    need(len(data) == (at + 7) // 8 and not any(bits[at:]), "bits behind the last index")
+    need(len(data) == (at + 7) // 8 and not any(bits[at:]), "bits after the last index")
     return z
 
 
@@ -412,7 +412,7 @@ def blocks_read(data, head, count, block_bytes):
     flags = (blocks + 7) // 8
     need(len(data) >= head + flags, "too short")
     bits = np.unpackbits(np.frombuffer(data, np.uint8, flags, head), bitorder="little").astype(bool)
-    need(not bits[blocks:].any(), "a bit behind the last block")
+    need(not bits[blocks:].any(), "a bit after the last block")
     here = bits[:blocks]
     need(len(data) == head + flags + int(here.sum()) * block_bytes, "other length than its content")
     return here, np.frombuffer(data, np.uint8, -1, head + flags).reshape(int(here.sum()), block_bytes)
@@ -464,7 +464,7 @@ def payloads_of(data, n):
         need(size <= len(data) - at, "a payload beyond the end")
         found.append(data[at:at + size])
         at += size
-    need(at == len(data), "bytes behind the last payload")
+    need(at == len(data), "bytes after the last payload")
     return found
 
 
@@ -603,7 +603,7 @@ class Manifest:
             self.read_parts(r, count)
         self.digest, self.proof = sha256(data[:r.at]), data[r.at:]  # proof: the envelope, as hello shows it
         self.term, self.instance, self.unix_ms, self.signature = r.take(ENVELOPE.format[1:])
-        need(r.at == len(data), "bytes behind the manifest")
+        need(r.at == len(data), "bytes after the manifest")
 
     def read_parts(self, r, count):
         flags = r.take("B")

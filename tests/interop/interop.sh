@@ -25,7 +25,7 @@ begin() { # an aggregator and site a, from nothing
     a=$pid
 }
 
-agree() { # everybody ended well, and all three hold the same outer state
+agree() { # all processes ended well, and all three hold the same outer state
     ends 0 "$a" "site a"
     ends 0 "$1" "the foreign site"
     serve_ends
@@ -62,7 +62,7 @@ serve
 foreign --noise 4 --die 1:3:stored
 killed "$pid"
 grep -q "ev=hello answer=behind term=2" b.out || fail "the foreign site did not catch up with the round that it died in"
-# the round of which only site a's part is there is closed with nobody in it
+# the round of which only site a's part is there is closed with no site in it
 await "atoll operator abort" '"$atoll" operator abort --fragment 1 --aggregator "127.0.0.1:$port" --aggregator-name localhost >operator.out 2>&1'
 rm b/outbox-1 # as if it had not come to that round: it still makes its contribution, for the residual
 foreign --noise 5

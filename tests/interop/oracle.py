@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The table of answers of docs/protocol.md 3.2, asked of a running aggregator: offers with one fault and with every two faults at once,
-and what comes behind an offer. What must be answered is worked out from the table alone: the first row that applies.
+and what comes after an offer. What must be answered is worked out from the table alone: the first row that applies.
 
     oracle.py --aggregator HOST:PORT --server-name NAME --tls DIR --settings RUN.CFG
 

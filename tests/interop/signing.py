@@ -96,7 +96,7 @@ class Identity:
         """The key of the identity certificate of that URI, up to a root of the run."""
         names = chain[0].extensions.get_extension_for_oid(ExtensionOID.SUBJECT_ALTERNATIVE_NAME).value
         usages = chain[0].extensions.get_extension_for_oid(ExtensionOID.EXTENDED_KEY_USAGE).value
-        need(names.get_values_for_type(x509.UniformResourceIdentifier) == [uri], "the identity of somebody else")
+        need(names.get_values_for_type(x509.UniformResourceIdentifier) == [uri], "the identity of another process")
         need([u.dotted_string for u in usages] == [USAGE], "a certificate that is not for identities")
         now = datetime.datetime.now(datetime.timezone.utc)
         for i, c in enumerate(chain):

@@ -355,7 +355,7 @@ static void file_directories(void **state)
     arena_free(&a);
 }
 
-/* The directory itself is locked: nobody gets in by removing LOCK. And who holds it sees when
+/* The directory itself is locked: no process gets in by removing LOCK. The holder sees when
  * another directory has taken its name. */
 static void a_lock_outlives_its_file(void **state)
 {
@@ -519,7 +519,7 @@ static void the_limiter_counts_what_it_suppresses(void **state)
         log_limit_pass(&l, "refused", "a", 2, 10, &suppressed)); /* a clock that went back */
     assert_int_equal(suppressed, 0);
 
-    /* What nobody asks about again is said when its window is over. */
+    /* What is not asked about again is said when its window is over. */
     log_to(keep_all, text);
     for (unsigned i = 0; i < 5; i++)
         log_limit_pass(&l, "refused", "c d", 2, 100000, &suppressed);

@@ -26,7 +26,7 @@ static void rows_case(struct dev *d, size_t T, size_t C, size_t R)
     void *from = upload(d, dy, R * C, type);
     d->ops->rows_gather(d, got, out, &a);
     near("gathered", d, got, type, y, R * C, 0);
-    d->ops->rows_scatter(d, out, from, &a); /* whatever it held */
+    d->ops->rows_scatter(d, out, from, &a); /* with any former content */
     near("scattered", d, out, type, dx, T * C, 0);
     a.add = true;
     d->ops->rows_scatter(d, to, from, &a);

@@ -11,7 +11,7 @@ struct linear {
     enum dev_act act;
     double *x, *w, *bias, *dy; /* bias NULL: none */
     double *pre, *y;
-    enum dev_act front; /* of the layer in front: x = act(before + shift), shift a bias of it */
+    enum dev_act front; /* of the layer before: x = act(before + shift), shift a bias of it */
     double *before, *shift;
 };
 
@@ -99,7 +99,7 @@ static void linear_case(struct dev *d, struct linear l)
     near("dw of a frozen layer", d, dw, DTYPE_F32, dw_kept, l.N * l.K, 0);
 }
 
-/* Through the activation of the layer in front: dx is the gradient of what it was applied to. */
+/* Through the activation of the layer before: dx is the gradient of what it was applied to. */
 static void front_case(struct dev *d, struct linear l, enum dev_act front, bool bias)
 {
     enum dtype type = d->model_type;
@@ -376,7 +376,7 @@ static void classifier_chunks(void **state)
 }
 
 /* More shapes than are kept: nothing fails, results stay right, the shape that is used all the time
- * is made once, and the one that was not used for longest is made again. */
+ * is made once, and the one that was not used for longest is rebuilt. */
 static void old_products_go(void **state)
 {
     (void)state;

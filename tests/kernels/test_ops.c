@@ -237,7 +237,7 @@ static float scale_of(struct dev *d, const double *sumsq, const double *loss, do
     return got;
 }
 
-/* What is not finite, in the gradient or in the loss, becomes NaN whatever the clip. */
+/* What is not finite, in the gradient or in the loss, becomes NaN with any clip. */
 static void check_not_finite(struct dev *d, const double *finite)
 {
     const double bad[] = {NAN, INFINITY};
@@ -652,7 +652,7 @@ static void open_says_what_is_missing(void **state)
     (void)state;
     struct dev *d;
     enum err cuda =
-        dev_open(&d, &(struct dev_options){.kind = "cuda:1023"}); /* nobody has so many */
+        dev_open(&d, &(struct dev_options){.kind = "cuda:1023"}); /* no machine has 1,024 */
     assert_int_equal(cuda, ERR_UNSUPPORTED);
     assert_null(d);
     assert_int_equal(dev_open(&d, &(struct dev_options){.kind = "cuda:x"}), ERR_CONFIG);

@@ -140,7 +140,7 @@ static void head_digest_right(uint8_t *data, size_t head)
     memcpy(data + head - sizeof d, d.bytes, sizeof d);
 }
 
-/* Intact, and yet no writer's: never believed, whatever the digest says. */
+/* Intact, and yet no writer's: never believed, also with a right digest. */
 static void what_no_writer_writes_is_damaged(void **state)
 {
     (void)state;

@@ -60,7 +60,7 @@ static enum err strangers(void)
     for (int i = 0; i < 20; i++) {
         int fd = knock();
         if (fd < 0 || (i == 0 && write(fd, text, sizeof text) != sizeof text))
-            return err_set(ERR_IO, "nobody listens");
+            return err_set(ERR_IO, "no process listens");
     }
     TRY(ready());
     sleep(60);
@@ -73,7 +73,7 @@ static enum err echo(void)
     int fd = knock();
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
     if (n <= 0 || write(fd, text, (size_t)n) != n)
-        return err_set(ERR_IO, "nobody listens");
+        return err_set(ERR_IO, "no process listens");
     return read(fd, text, 1) == 0 ? ERR_OK : err_set(ERR_DISAGREE, "rank 0 took its own words");
 }
 

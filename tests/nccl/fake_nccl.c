@@ -621,7 +621,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
     usable(c, "ncclCommDestroy");
     if (!c->finalized)
-        fake_misuse("ncclCommDestroy in front of the end of ncclCommFinalize");
+        fake_misuse("ncclCommDestroy before the end of ncclCommFinalize");
     bury(c);
     return ncclSuccess;
 }

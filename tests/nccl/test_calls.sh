@@ -53,10 +53,10 @@ within() { # within SECONDS: since the last `at`
     [ $(($(date +%s) - at)) -le "$1" ] || fail "$name: took $(($(date +%s) - at)) s"
 }
 
-new "everybody leaves in good order"
+new "all ranks leave in good order"
 all closes 3
 for p in $p0 $p1 $p2; do ends 0 "$p"; done
-if grep -q rank_lost ./*.out; then fail "$name: somebody was missed"; fi
+if grep -q rank_lost ./*.out; then fail "$name: a rank was missed"; fi
 
 for victim in 2 0; do
     new "rank $victim is killed"

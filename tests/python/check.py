@@ -142,7 +142,7 @@ class Case:
         committed = {(int(f), int(r)): s for f, r, s in re.findall(r"ev=commit fragment=(\d+) round=(\d+) .*state=([0-9a-f]{16})", logs)}
         states = self.rounds("b.log")
         if mine not in logs:
-            sys.exit(f"{self.name}: site b ends in outer state {mine}, and nobody else does; see {self.folder}")
+            sys.exit(f"{self.name}: site b ends in outer state {mine}, and no other site does; see {self.folder}")
         wrong = [key for key, state in states.items() if committed.get(key) != state]
         if wrong or not kills and len(committed) != len(states):
             sys.exit(f"{self.name}: rounds {wrong} differ from the aggregator's, {len(states)} of {len(committed)} seen; {self.folder}")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The run's tensors as a model's parameters (atoll.torch), without a run: what is written is read again, piece by piece, and lies in the
-parameters where it belongs, whatever their memory format and dtype.
+parameters where it belongs, in any memory format and dtype.
 
     check_torch.py
 """

@@ -14,7 +14,7 @@ struct client {
     int lowest, highest;
     const char *name;   /* NAME.pem, NAME.key; NULL: no certificate */
     const char *suites; /* NULL: all */
-    const char *alpn;   /* with its length in front; NULL: none */
+    const char *alpn;   /* with its length before it; NULL: none */
 };
 static SSL_CTX *client_context(const struct client *c)
 {

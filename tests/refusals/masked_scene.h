@@ -24,8 +24,8 @@ struct masked_lie {
     void (*polls)(const struct wire_poll *m, struct wire_poll_answer *answer);
 };
 
-/* A run of so many sites, at a round that nobody has contributed to; as it stands, where it has as
- * many. lie: from the first word on, which makes it another run. */
+/* A run of `sites` sites, at a round without contributions; a run of that size stays as it is.
+ * lie: from the first word on, which makes it another run. */
 void masked_open(unsigned sites, const struct masked_lie *lie);
 void masked_close(void);
 /* From now on; NULL: the truth. What site a has said and refused is counted from here. */

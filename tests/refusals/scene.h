@@ -34,10 +34,10 @@ int scene_finish(void **state);
 /* An aggregator whose rounds have this codec, after round 0, which is in bf16. Open: left as it is.
  */
 void scene_open(enum codec_kind codec);
-/* Another one, with quarantine after so many refused contributions in a row; the next scene_open
- * makes one without. */
+/* Another one, with quarantine after this number of refused contributions in a row; the next
+ * scene_open makes one without. */
 void scene_open_strikes(unsigned strikes);
-/* Another one, whose callers may make so many calls a second each; the same. */
+/* Another one, whose callers may make this number of calls a second each; the same. */
 void scene_open_rate(uint32_t calls_per_s);
 /* The aggregator has halted for good: its process ends, and its directory is not served again. The
  * next scene_open makes another one. */

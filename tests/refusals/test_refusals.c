@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every refusal by name (refusals.h), done over the real link. What breaks here: somebody gets in,
- * or something gets through. After each row an honest site must be served as before, and the state
- * must be the one before.
+/* Every refusal by name (refusals.h), done over the real link. What breaks here: a stranger gets
+ * in, or something gets through. After each row an honest site must be served as before, and the
+ * state must be the one before.
  *
  *   test_refusals docs/refusals.md            all rows, then: is the page what the table says?
  *   test_refusals docs/refusals.md --write    all rows, then writes the page

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The campaigns: which program runs, how long for how much, and which figures its output gives.
 
-A campaign runs in sessions; each session that ends adds its figures to results.csv, so a stopped campaign goes on where its last
+A campaign runs in sessions; each session that ends adds its figures to results.csv, so a stopped campaign continues where its last
 session ended. Figures of the kind ADD are summed over sessions, those of the kind LAST are of the newest one, MOST is the largest.
 """
 import os

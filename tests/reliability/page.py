@@ -27,7 +27,7 @@ def append(path, machine, commit, date, campaign, figures, command):
 
 class Recorded:
     """All sessions of a campaign in the CSV, oldest first. Where one found something, the program changes: figures count from the
-    session behind the last one that failed."""
+    session after the last one that failed."""
 
     def __init__(self, path, campaign):
         self.campaign, self.sessions = campaign, []

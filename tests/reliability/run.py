@@ -5,9 +5,9 @@ deploy/reliability.sh calls it.
 
     run.py NAME ... | --all       runs campaigns, adds their figures to results.csv      --amount N   seeds, kills, hours, seconds
     run.py --release NAME ...     with the amounts for a release                         --list       campaigns and amounts
-    run.py --page                 docs/reliability.md anew       --check-page   is it what results.csv says?
+    run.py --page                 rewrites docs/reliability.md   --check-page   is it what results.csv says?
     --build DIR (build)           --results FILE
-A campaign is cut into sessions, and each that ends is recorded: a stopped command goes on where its last session ended.
+A campaign is cut into sessions, and each that ends is recorded: a stopped command continues where its last session ended.
 Exit code 0: nothing was found; 1: something was, and it is named; 4: an argument is wrong or a program is missing; 77: skipped.
 """
 import argparse
@@ -140,5 +140,5 @@ if __name__ == "__main__":
         print(f"reliability: {wrong}", file=sys.stderr)
         sys.exit(4)
     except KeyboardInterrupt:
-        print("\nreliability: stopped; the same command goes on behind the last session that ended", file=sys.stderr)
+        print("\nreliability: stopped; the same command continues after the last session that ended", file=sys.stderr)
         sys.exit(75)

@@ -130,14 +130,14 @@ def check(runner, row):
 
 
 def in_turn(names, state):
-    """The names, beginning behind the one that was last."""
+    """The names, beginning after the one that was last."""
     last = state.read_text(encoding="utf-8").strip() if state.exists() else ""
     i = names.index(last) + 1 if last in names else 0
     return names[i:] + names[:i]
 
 
 def run(runner, every, names, seconds, csv_path):
-    """Rows by name; seconds: rows in turn, as many as fit by the time that they last took (broken.csv); the next call goes on behind
+    """Rows by name; seconds: rows in turn, as many as fit by the time that they last took (broken.csv); the next call continues after
     them. True: all are seen. None: none ran."""
     start, state, results, tried = time.time(), runner.root / "broken-turn", [], []
     took = {r.row: float(r.seconds) for r in read(csv_path).values()}

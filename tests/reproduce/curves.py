@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a row outside of this repository leaves beside it: every evaluation of every run (NAME-losses.csv), the mean and the standard
+"""What a row outside of this repository leaves next to it: every evaluation of every run (NAME-losses.csv), the mean and the standard
 deviation over seeds (printed), and the curves with bands (NAME.svg)."""
 import collections
 import csv

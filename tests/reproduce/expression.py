@@ -137,7 +137,7 @@ def time_to(measures, run: Run, level: Sample):
 
 
 def loss_at(measures, run: Run, seconds: Sample):
-    """eval loss after so many seconds of training, by a line between two evaluations"""
+    """eval loss after a number of seconds of training, by a line between two evaluations"""
     return measures(run, f"loss_at.{seconds.mean:.10g}")
 
 
@@ -198,7 +198,7 @@ FUNCTIONS = {f.__name__.rstrip("_"): f for f in (loss, best, best_of, rate, time
 
 
 def parameters_of(name, node):
-    """Behind `measures`, one for each argument of a call; of any number (*runs) two and more."""
+    """After `measures`, one for each argument of a call; of any number (*runs) two and more."""
     found = list(inspect.signature(FUNCTIONS[name]).parameters.values())[1:]
     last = found[-1]
     return found[:-1] + [last] * max(2, len(node.args)) if last.kind is last.VAR_POSITIONAL else found

@@ -21,7 +21,7 @@ MEGATRON = {8: "H", 4: "i"}
 
 
 def ids_of(path):
-    """The token ids of a shard: llm.c's, or Megatron's beside its index."""
+    """The token ids of a shard: llm.c's, or Megatron's next to its index."""
     content = pathlib.Path(path).read_bytes()
     index = pathlib.Path(path).with_suffix(".idx")
     if index.exists():
@@ -71,7 +71,7 @@ def of_eval(text):
 
 
 class Floors:
-    """Of the data sets of a row, by what floors.csv says. made: {(data, of, set): floor} beside it, of a quick run."""
+    """Of the data sets of a row, by what floors.csv says. made: {(data, of, set): floor} in addition, of a quick run."""
 
     def __init__(self, row, path, quick=False, made=None):
         self.row, self.quick, self.found = row, quick, dict(made or {})
@@ -108,7 +108,7 @@ def keep(path, found):
     for key, value in found.items():
         if key in known and abs(known[key] / value - 1) > 1e-3:
             raise Bad(f"{path}: the floor of {' '.join(map(str, key))} was {known[key]:.6g} and is {value:.6g}: the text is another one; "
-                      "remove the line, and run the rows of that text anew")
+                      "remove the line, and run the rows of that text again")
     rows = [[*key, f"{value:.6g}"] for key, value in found.items() if key not in known]
     if rows:
         records.append(path, COLUMNS, rows)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Is a row's measurement of today's code? fresh.csv has, for each session of results.csv, a digest of the contents of the files that the
-row lists (`files`), whatever their paths; a row is stale once the digest of these files is another one."""
+row lists (`files`), not their paths; a row is stale once the digest of these files is another one."""
 import csv
 import glob
 import hashlib

@@ -196,7 +196,7 @@ class Job:
 
     @staticmethod
     def only_known(words):
-        """Without run.init_from: the run in front may not be there yet."""
+        """Without run.init_from: the run before may not be there yet."""
         pairs = list(zip(words[::2], words[1::2]))
         return [w for k, v in pairs if k != "--run.init_from" for w in (k, v)]
 
@@ -253,7 +253,7 @@ class Job:
         return self.start([self.atoll, "wan", "--topology", self.topology(names), "--logs", self.folder, "--", "sh", script, "{site}", "{address}", "{address:aggregator}"], "wan.log")
 
     def topology(self, names):
-        """A file beside the row, or a preset; it has a place for each site and for the aggregator."""
+        """A file next to the row, or a preset; it has a place for each site and for the aggregator."""
         own = self.row.path.resolve().parent / str(self.settings["wan"])
         found = own if own.is_file() else self.settings["wan"]
         done = subprocess.run([str(self.atoll), "wan", "--topology", str(found), "--print"], capture_output=True, text=True, check=False)

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the rows of tests/reproduce: published methods beside what they claim and beside an independent reference.
+"""Runs the rows of tests/reproduce: published methods against what they claim and against an independent reference.
 deploy/reproduce.sh calls it, which installs and builds first. What a row is written like: README.md in this folder.
 
     run.py NAME ...   runs the rows that are named, prints their tables, appends to results.csv
     run.py NAME --runs A,B   of a row whose rates are searched: these runs alone (each finished point is in results.csv at once; a
-                      killed or stopped search goes on there with the same command, --again begins anew)
+                      killed or stopped search continues there with the same command, --again begins again)
     run.py NAME --seeds N    of a row whose rates are searched: its first N seeds alone
     run.py --all      all rows           --quick [NAME|--all]   small runs on this repository's documents; nothing is recorded
     run.py --broken [--quick] NAME|--all   is each mechanism seen by its row's acceptances? small runs with and without it; broken.csv
                       --seconds N: rows in turn, as many as fit, and nothing is recorded
     run.py --floors   what losses and accuracies must beat, for all data sets of the rows that are named (or --all): floors.csv
     run.py --digests  digests of the rows' files for sessions that have none, from the history: fresh.csv
-    run.py --list     rows and minutes   --page   docs/reproductions.md anew   --check-page   does it match?
+    run.py --list     rows and minutes   --page   writes docs/reproductions.md --check-page   does it match?
     --atoll PROGRAM   --dir DIR (build/reproduce)   --again (finished runs, too)
 Exit code: 0: every acceptance holds; 1: not, and the failed ones are named; 4: a row or the arguments are wrong; 77: skipped.
 """
@@ -46,7 +46,7 @@ from job import Job, Measured, commits
 from row import HERE, Row, Workloads, outside, rows
 from verdict import MISS, YES
 
-RESULTS = HERE / "results.csv"  # of rows that lie elsewhere: beside them
+RESULTS = HERE / "results.csv"  # of rows that lie elsewhere: next to them
 QUICK_INSTALLS = {"numpy"}  # what --quick may install; torch is too large for it
 PAGE = REPOSITORY / "docs/reproductions.md"
 
@@ -251,7 +251,7 @@ class Runner:
         for line in lines:
             if line["measure"] == "settings" and line["run"].partition("@")[0] == name and \
                     float(line["value"]) != settings_of(self.job(row, line["run"], int(line["seed"]), False)):
-                raise Bad(f"{line['run']} in results.csv has other settings than {row.path} now; --again begins anew")
+                raise Bad(f"{line['run']} in results.csv has other settings than {row.path} now; --again begins again")
         return search.losses_of(name, lines)
 
     def point(self, row, name, seed):
@@ -282,7 +282,7 @@ class Runner:
                 print(line)
             session = datetime.datetime.now().isoformat(timespec="seconds")
             page.append(RESULTS, session, records.machine(), made_by, row.name, measures.asked, seconds / 60)
-            if len(set(made_by.split())) == 1:  # of runs that an older program made, nobody knows here
+            if len(set(made_by.split())) == 1:  # of runs that an older program made, it is not known here
                 fresh.keep(RESULTS.parent / "fresh.csv", session, row, made_by)
         if RESULTS.parent != HERE:
             for line in curves.leave(row, measures.jobs):
@@ -417,7 +417,7 @@ def main():
     if failed:
         print(f"not accepted: {', '.join(failed)}")
     if failures:
-        print(f"not finished: {', '.join(failures)}; correct what is said of each above, then the same command goes on", file=sys.stderr)
+        print(f"not finished: {', '.join(failures)}; correct what is said of each above, then the same command continues", file=sys.stderr)
     if failed or failures:
         return 1 if failed else 4
     return 77 if results and all(held is None for held in results.values()) else 0
@@ -437,8 +437,8 @@ if __name__ == "__main__":
     except OSError as wrong:
         where = f"{wrong.filename}: " if wrong.filename else ""
         print(f"\nreproduce: {where}{wrong.strerror}; finished runs are kept: mend that (room, permissions, or another --dir), then the "
-              "same command goes on", file=sys.stderr)
+              "same command continues", file=sys.stderr)
         sys.exit(4)
     except KeyboardInterrupt:
-        print("\nreproduce: stopped; the same command goes on from the runs that are finished", file=sys.stderr)
+        print("\nreproduce: stopped; the same command continues from the runs that are finished", file=sys.stderr)
         sys.exit(75)

@@ -70,5 +70,5 @@ def best(seeds, losses):
     if not 0 < i < len(rates) - 1:
         raise Missing(f"the best rate, {rate:g}, is at the edge of what was run")
     if any((r, s) not in losses for r in rates[i - 1:i + 2] for s in seeds):
-        raise Missing(f"the rates beside {rate:g} were not run with all seeds")
+        raise Missing(f"the rates next to {rate:g} were not run with all seeds")
     return rate, [losses[rate, s] for s in seeds]

@@ -211,7 +211,7 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(edge.word, UNDECIDED)
         self.assertIn("is a, at an edge", edge.why)
         self.assertIn("searched alike: 3 and 4 rates", self.word("best <= best_of(d, b, a, d)").why)
-        self.assertIn("c ran at one rate beside", self.word("best <= loss(c)").why)
+        self.assertIn("c ran at one rate against", self.word("best <= loss(c)").why)
         self.assertEqual(self.word("best <= loss(d)").word, YES)  # a rate of the grid itself
 
     def test_a_loss_above_the_floor_voids(self):
@@ -540,7 +540,7 @@ class Rows(unittest.TestCase):
         first = row.workloads.data["mine"]
         self.assertEqual((first["text"], row.settings("a", False)["model.d_model"]), (str(text.resolve()), 48))
         text.write_text("another")
-        self.assertNotEqual(self.row(ROW + own).workloads.data["mine"]["folder"], first["folder"])  # cut anew
+        self.assertNotEqual(self.row(ROW + own).workloads.data["mine"]["folder"], first["folder"])  # cut again
         self.assertNotEqual(row.place, row.name)
 
     def test_a_network_needs_sites_and_their_places(self):

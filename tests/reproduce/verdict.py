@@ -152,7 +152,7 @@ def unlike(expression):
     if len({len(g) for g in grids}) > 1:
         return f"the sides were not searched alike: {' and '.join(str(n) for n in sorted({len(g) for g in grids}))} rates"
     outside = [r for r in single if not any(r in g for g in grids)]
-    return f"{', '.join(dict.fromkeys(outside))} ran at one rate beside sides that were searched" if outside else None
+    return f"{', '.join(dict.fromkeys(outside))} ran at one rate against sides that were searched" if outside else None
 
 
 def judge(expression, measures, floors=None, exact=False):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* digest_of and digest_stream for programs that run hundreds of schedules a second: the loop of
  * xxHash64 (Yann Collet), with its four lanes kept apart, 256 bits long. It is not cryptographic:
- * nobody in a simulation looks for collisions, and a byte that changes by accident changes the
+ * no part of a simulation looks for collisions, and a byte that changes by accident changes the
  * result. A program that lists this file does not take kernels/base/digest.c, whose SHA-256 took a
  * fifth of a run. test_points, test_memory and the processes of the end-to-end tests run the same
  * code with SHA-256.

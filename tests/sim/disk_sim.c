@@ -796,7 +796,7 @@ static const struct disk_ops ops = {
 
 /* ---- copies ---- */
 
-/* As `cp -a` finds it, while nobody writes: what processes see, all of it on the new medium. */
+/* As `cp -a` finds it, while no process writes: what processes see, all of it on the new medium. */
 static struct disk_inode *inode_copy(const struct disk_inode *from)
 {
     struct disk_inode *i = inode_make(from->directory);

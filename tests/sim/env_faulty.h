@@ -14,8 +14,8 @@ struct env_rot {           /* of a disk, over all its processes */
     unsigned broken_lives; /* processes that have met the broken disk */
     unsigned rots;         /* files that have rotted */
     uint64_t rotten;       /* the newest round whose state has rotted; 0: none */
-    bool seals;            /* those of masked rounds may rot, and no journal: nobody knows of a seal
-                              that both have lost */
+    bool seals; /* those of masked rounds may rot, and no journal: no site knows of a seal
+                   that both have lost */
     unsigned seals_rotten; /* of them, so far */
     double loses_journal;  /* sim_leaning.journal */
 };

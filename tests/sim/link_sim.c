@@ -56,7 +56,7 @@ static enum err there(struct link_sim *l, uint64_t *generation)
     return link_sim_serving(l->server, *generation) ? ERR_OK : down();
 }
 
-/* Back: the work of the call has been done, whatever becomes of its answer. */
+/* Back: the work of the call has been done, also if its answer is lost. */
 static enum err back(struct link_sim *l, uint64_t generation)
 {
     link_sim_work(l->server);

@@ -9,7 +9,7 @@
 #
 # tests/sim/mutants.csv says for each which program finds it, with which arguments, and within how many seeds it is missed less than
 # once in a million commits (mutant_rates.py makes it). The seeds begin where the commit says, so that another commit tries others:
-# nobody has picked them. Without git the version of CMakeLists.txt stands for the commit.
+# no person has picked them. Without git the version of CMakeLists.txt stands for the commit.
 #
 # The last line sums up: how many, how many found, and by which program. Exit 1: one was not found.
 set -u

@@ -62,7 +62,7 @@ static inline struct search_hash search_hash_of(const uint8_t *bytes, size_t siz
 static inline void *search_sure(void *p)
 {
     if (!p) {
-        printf("no memory for so many states\n");
+        printf("no memory for that many states\n");
         exit(2);
     }
     return p;

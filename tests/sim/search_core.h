@@ -80,16 +80,16 @@ static inline void core_begin(struct core *c, uint64_t term, bool strict, uint64
     round_place(&live, 0, round, manifest, state);
 }
 
-/* late: the deadline has passed. Nobody lies, so nobody is refused, halted or called a conflict. */
+/* late: the deadline has passed. No site lies, so none is refused, halted or in conflict. */
 static inline void core_step(struct round_event *e, bool late, struct round_update *u)
 {
     e->now_ms = late ? STRAGGLER_MS : 0;
     round_step(&live, e, u);
     if (u->halt)
-        violate("the aggregator halts, and nobody lies");
+        violate("the aggregator halts, and no site lies");
     if (u->outcome == ROUND_CONFLICT || u->outcome == ROUND_DIVERGED ||
         u->outcome == ROUND_MISMATCH || u->outcome == ROUND_JOIN)
-        violate("a site is refused, and nobody lies");
+        violate("a site is refused, and no site lies");
 }
 
 /* The deadline can pass: it runs. */

@@ -3,8 +3,8 @@
 #define SIGNER_SIM_H
 /* A signer without cryptography, for simulations: a certificate is the URI and
  * after it '#' and the number of a later key, a key the certificate's SHA-256, a signature the
- * SHA-256 of key and data, twice. Everybody could make every signature; nobody in a simulation does
- * who must not. */
+ * SHA-256 of key and data, twice. Every process could make every signature; none in a simulation
+ * does who must not. */
 #include "outer/protocol/signer.h"
 
 enum { SIGNER_SIM_URI_MAX = 192 };

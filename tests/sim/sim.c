@@ -295,7 +295,7 @@ static bool asked_to(const struct sim_node *n, enum err e)
     return e == ERR_STOPPED && n->env.sim.stop;
 }
 
-/* A process has ended; the time until somebody starts it again. */
+/* A process has ended; the time until it is started again. */
 static void process_down(struct sim *s, const struct env_faulty *env)
 {
     s->r->crashes += env->disk.dead;

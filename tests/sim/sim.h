@@ -140,7 +140,8 @@ struct sim_options {
     bool amends;   /* an operator amends settings (sim_amend.c) */
     bool masked;   /* privacy.secure = sum; what a seed has with it: sim_draw.c. Needs `equal` */
     bool archives; /* run.archive of the aggregator and of every second site */
-    /* Between two passes of the scrub of every process; 0: none. It reads so many bytes a second.
+    /* Between two passes of the scrub of every process; 0: none. It reads this number of bytes a
+     * second.
      */
     uint64_t scrub_every_ms, scrub_bytes_per_s;
     unsigned colluding;   /* of them: sites that may work together with the aggregator */
@@ -189,7 +190,7 @@ struct sim_result {
         residuals_lost,   /* the aggregator's, with a damaged state: such a run differs from a calm
                              one */
         sealed,           /* seals that sites were shown */
-        unsealed,         /* of them, without a commit that includes somebody */
+        unsealed,         /* of them, without a commit that includes a site */
         absent,           /* sites whose pair masks were revealed */
         archived,         /* rounds in the aggregator's archive, each whole */
         gaps,             /* committed rounds that are not in it: the disk failed */

@@ -208,8 +208,9 @@ void sim_amend_saw(struct sim *s, const struct manifest *m)
             asked |= strcmp(x->act[k].text, list->list[i].text) == 0 &&
                      x->act[k].round == list->list[i].round;
         if (!asked || (m->fragment == 0 && list->list[i].round <= m->round))
-            sim_violate(s, "fragment %u round %" PRIu64 ": nobody asked for %s from round %" PRIu64,
-                        m->fragment, m->round, list->list[i].text, list->list[i].round);
+            sim_violate(
+                s, "fragment %u round %" PRIu64 ": no operator asked for %s from round %" PRIu64,
+                m->fragment, m->round, list->list[i].text, list->list[i].round);
     }
     if (list->count <= x->seen.count || s->clock.halted)
         return;

@@ -533,8 +533,8 @@ static void judge(struct sim_aggregator *at, unsigned f, const struct sim_state 
 }
 
 /* What was included + what the aggregator held before = what it passes on + what it holds now: both
- * from its disk, before and after. A state that was damaged before anybody looked holds less: what
- * its round's encoding had lost (docs/protocol.md 3.9), in whatever round that was. */
+ * from its disk, before and after. A state that was damaged before this check holds less: what
+ * its round's encoding had lost (docs/protocol.md 3.9), in any round. */
 static void book_included(struct sim_aggregator *at, unsigned f, const struct manifest *m,
                           const struct sim_state *before, const struct sim_state *after)
 {
@@ -721,7 +721,7 @@ static void check_cause(const struct sim_aggregator *a, unsigned f, const struct
     s->r->ordered++;
     s->r->rolled_back += m->rolled_back;
     if (!sim_operator_orders(s, f, m->round))
-        sim_violate(s, "fragment %u round %" PRIu64 ": an operator's act that nobody ordered", f,
+        sim_violate(s, "fragment %u round %" PRIu64 ": an operator's act that was not ordered", f,
                     m->round);
 }
 
@@ -803,7 +803,7 @@ static void check_commit(struct sim_aggregator *a, unsigned f, struct sim_commit
         book_included(a, f, m, &at[0], &at[1]);
 }
 
-/* What a commit is made of lies on the medium before anybody is told. */
+/* What a commit is made of is on the medium before a site is told. */
 static void check_durable(struct sim_aggregator *a, unsigned f, uint64_t round)
 {
     static const char *const names[] = {"%u/%" PRIu64 "/state", "%u/%" PRIu64 "/MANIFEST",

@@ -218,7 +218,7 @@ static void check_histories(struct sim *s, unsigned f)
         if (t + 1 < both)
             sim_violate(s,
                         "fragment %u: two histories since round %" PRIu64
-                        ", and both went on to %" PRIu64,
+                        ", and both continued to %" PRIu64,
                         f, t, both);
         return;
     }
@@ -276,8 +276,8 @@ static bool began(const struct env_faulty *w)
     return env_faulty_look(w, "begun", &size) != NULL;
 }
 
-/* A process that is ended at its commit point leaves a state that nobody has seen: it would be told
- * at the next start. */
+/* A process that is ended at its commit point leaves a state that no site has seen: it would be
+ * told at the next start. */
 static void check_aggregator(struct sim_aggregator *at, struct arena *a)
 {
     struct sim *s = at->sim;

@@ -176,7 +176,7 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
                     !o.downlink_compression_from && !o.eager;
     if (forwards && DRAW(MERGE, 2))
         o.merge = MERGE_RADIAL;
-    else if (forwards && DRAW(CLIP, 4)) /* below 1: in every round somebody is scaled */
+    else if (forwards && DRAW(CLIP, 4)) /* below 1: in every round a site is scaled */
         o.clip = clips[DRAW(CLIP, 4)];
     shares_draw(&o, forwards ? DRAW(SHARES, 8) : 8, DRAW(EDIT, 4));
     o.anneal = (struct anneal){.kind = (enum anneal_kind)DRAW(ANNEAL, 3),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An authorised site that lies: values, scales, weights and sizes that no training makes, other
- * bytes for a round, wrong digests, parents, rounds and terms, states that nobody has, two
+ * bytes for a round, wrong digests, parents, rounds and terms, states of no replica, two
  * processes at once; one after the other, at every round it finds. None may get a receipt, none may
  * stop the others (docs/protocol.md 3.2, 3.10), and the third refused contribution ends in
  * quarantine (3.12). Now and then it contributes what is in order, so that it has something to
@@ -132,7 +132,7 @@ static void lie_head(struct wire_contribution *m, enum lie lie)
         snprintf(m->head.site, sizeof m->head.site, "s0");
 }
 
-/* A state that nobody has: one site's word ends nobody. */
+/* A state of no replica: one site's word ends no process. */
 static void liar_report(struct sim_node *n, struct sim_liar *l, unsigned f)
 {
     const struct outer_state_fragment *state = &n->sim->aggregator[0].replica.state[f];
@@ -142,7 +142,7 @@ static void liar_report(struct sim_node *n, struct sim_liar *l, unsigned f)
     struct wire_answer a = {.outcome = ROUND_NONE};
     memset(m.state.bytes, 7, sizeof m.state.bytes);
     if (n->link.link.ops->report(&n->link.link, &m, &a) == ERR_OK && a.outcome == ROUND_CURRENT)
-        sim_violate(n->sim, "site %s reports a state that nobody has, and is believed", n->name);
+        sim_violate(n->sim, "site %s reports a state of no replica, and is believed", n->name);
 }
 
 /* The same bytes again have a receipt, other ones a conflict. What came of another round, of an

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Secure aggregation (docs/privacy-methods.md) as it looks from outside: which messages a site
  * sends and is shown, and what lies on the disks. The bytes of seals, signatures and answers are
- * read here once more, from that page. In every run, whatever else is wrong in it:
+ * read here once more, from that page. In every run, with all other faults in it:
  *   - a site sends one payload for a round, with masks of its own and of pairs that it never used
  *     before; all sites of a round mask for the same set; nothing leaves before it is stored
  *   - a site signs one seal of a round, and what all sites answer for is one seal: of the threshold

@@ -105,7 +105,7 @@ bool sim_roster_waits(const struct sim *s, const struct set *members, const stru
     return !s->o.strict && added && set_within(u, members) && set_count(&more) == 1;
 }
 
-/* The site comes once fragment 0 has so many rounds: in half of the quorum runs with masks, where
+/* The site comes once fragment 0 has that many rounds: in half of the quorum runs with masks, where
  * the others must continue meanwhile; up to all rounds. */
 static uint64_t rounds_missed(const struct sim *s)
 {
@@ -195,7 +195,7 @@ void sim_roster_saw(struct sim *s, const struct manifest *m)
 }
 
 /* The journal is lost (docs/protocol.md 3.6): a change that some fragments have reached is taken up
- * by the others with their round in flight; another one has to be made again. */
+ * by the others with their round in flight; another one has to be repeated. */
 void sim_roster_lost(struct sim_aggregator *a)
 {
     struct sim *s = a->sim;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every allocation of the aggregator and of each site fails once; or from it on all of them fail,
  * over restarts, for a minute. The runs are the short strict ones of test_points.c, with masks
- * and without: whatever happens, each must end with the same SHA-256 of every replica as the run in
+ * and without: in every case each must end with the same SHA-256 of every replica as the run in
  * which no allocation fails; a process may continue or end with ERR_MEMORY, and is started again.
  *
  * The files of the outer loop that allocate in the simulator are compiled once more with this

@@ -3,8 +3,8 @@
  * once and for ever, ENOSPC once and for ever, a short count; alone, and with a loss of power
  * within a minute after it. And every pair of a node's first 60 operations: the process ends at the
  * first one, by a kill or with the power, and the second one, after the restart, fails in one of
- * these ways. Three sites, three rounds, all sites in every round, with masks and without: whatever
- * happens, the run must end with the same SHA-256 of every replica as the run without faults, and
+ * these ways. Three sites, three rounds, all sites in every round, with masks and without: in any
+ * case the run must end with the same SHA-256 of every replica as the run without faults, and
  * at the end all of it must lie on the media. In a masked run no mask is used twice, no site signs
  * a second seal of a round (tests/sim/sim_masks.c), and the run without faults ends as without
  * masks. While a disk gives nothing back at all, a site may be told that a round is gone and take a

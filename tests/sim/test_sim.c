@@ -42,7 +42,9 @@ enum { SUITE_SEEDS = 100 }; /* ten times slower, most of it in switching stacks 
 enum { SUITE_SEEDS = 10000 };
 #endif
 enum { FAILURES_MAX = 20, SKIPPED = 77 };
-enum { FULL_IN = 16 }; /* one of so many seeds is drawn by sim_draw, the others by sim_draw_small */
+enum {
+    FULL_IN = 16
+}; /* one of this number of seeds is drawn by sim_draw, the others by sim_draw_small */
 /* First: beyond the suite's range, and found something once; or the seed that finds a mutant which
  * few do. Faults are drawn as the run continues: a seed may meet another story by now. What they
  * found in the protocol, not in the oracle, has a test of its own. */
@@ -511,7 +513,7 @@ int main(int argc, char **argv)
     size = suite ? SIZE_FULL : size; /* those found came before there were small ones */
     for (size_t i = 0; suite && t.failed < failures_max && i < sizeof found / sizeof found[0];
          i++) {
-        ASSERT(!options_of(found[i]).masked); /* a seed of then keeps its course */
+        ASSERT(!options_of(found[i]).masked); /* a former seed keeps its course */
         run(found[i], &t);
     }
     size = suite ? SIZE_MIXED : size;

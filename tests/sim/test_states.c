@@ -7,11 +7,11 @@
  *
  * In every state: a receipt is of what is in the journal; a set is sealed once, of accepted
  * contributions, of a majority of the configured sites (strict: all), each of which has said hello
- * in this term; a site adopts only what follows on its own state; nobody is refused, halted or
- * called a conflict, since nobody lies. And from every state, if nothing fails any more, all sites
+ * in this term; a site adopts only what follows on its own state; no site is refused, halted or
+ * called a conflict, since no site lies. And from every state, if nothing fails any more, all sites
  * come to the last round (I9).
  *
- *   test_states                  the suite: at most so many states of each mode
+ *   test_states                  the suite: at most the default number of states of each mode
  *   test_states --states N       at most N of each mode
  *   test_states --all            all of them
  *   test_mutants_states --mutant NAME   over the core with that bug in it

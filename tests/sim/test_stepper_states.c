@@ -15,14 +15,13 @@
  *
  * In every state: what a site sends for a round is what it sent first; no contribution is sent
  * again that is not stored; what is summed is what its site has stored; a delta is taken against
- * the state that its steps began at; nobody is refused, halted or called a conflict. In strict mode
- * the parameters of a site after each step, and of every committed state, are those of the run
+ * the state that its steps began at; no site is refused, halted or called a conflict. In strict
+ * mode the parameters of a site after each step, and of every committed state, are those of the run
  * without faults. And from every state, if nothing fails any more, the run ends (I9).
  *
- *   test_stepper_states                the suite: at most so many states of each configuration
- *   test_stepper_states --states N     at most N of each
- *   test_stepper_states --all          all of them
- *   test_mutants_stepper_states --mutant NAME
+ *   test_stepper_states                the suite: at most the default number of states of each
+ * configuration test_stepper_states --states N     at most N of each test_stepper_states --all all
+ * of them test_mutants_stepper_states --mutant NAME
  *
  * The last line sums up: "120000 states, 0 violations". Exit 1: a violation, with the events that
  * lead to it.
@@ -89,7 +88,7 @@ struct model {
     uint8_t term, round;
     /* its process */
     uint8_t sealed, seal_set, late;
-    uint8_t faults; /* of everybody */
+    uint8_t faults; /* of all processes */
     uint8_t unused[2];
     struct site site[SITES];
     struct core core;

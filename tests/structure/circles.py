@@ -9,7 +9,7 @@ What breaks if this fails: files that can be understood, tested and replaced onl
 structure.csv: the files' names, and their number. A new circle fails, and so does one with another file in it. At the end no more
 than four are wanted.
 
-What a file defines and needs is read by nm from the object files of BUILD. A row is left as it is if the build lacks one
+What a file defines and needs is read by nm from the object files of BUILD. A row is left as it is if the build does not have one
 of its files (a build without the network, say).
 """
 import json

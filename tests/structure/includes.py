@@ -61,9 +61,9 @@ def includes(root):
     known = sources.texts(root)
     for f, text in known.items():
         for name in sources.INCLUDE.findall(text):
-            beside = os.path.normpath(os.path.join(os.path.dirname(f), name))
-            if name in known or beside in known:
-                yield f, name if name in known else beside
+            local = os.path.normpath(os.path.join(os.path.dirname(f), name))
+            if name in known or local in known:
+                yield f, name if name in known else local
             elif "tests/" in name:
                 yield f, name
 

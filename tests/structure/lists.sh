@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What breaks if this fails: a build without the network, say, in which a test is missing and nobody is told. A test is one line of
+# What breaks if this fails: a build without the network, say, in which a test is missing, unsaid. A test is one line of
 # one list: its NEEDS say which builds skip it (tests/CMakeLists.txt). So no test stands inside if(NET) and the like, and time limits
 # have one factor, PATIENCE, which add_test() next to atoll_command() does not know.
 cd "$(dirname "$0")/.." || exit 1

@@ -5,7 +5,7 @@
   members.py [--shrink]   compares with structure.csv
   members.py NAME...      shows structs: their members, and which file writes which
 
-What breaks if this fails: a struct became so wide that nobody can say who changes what. A struct that more than one file writes
+What breaks if this fails: a struct became so wide that no reader can say which file changes which member. A struct that more than one file writes
 has at most 15 members, another one at most 30 (structure.csv).
 
 A file writes a member when it assigns to it, counts it up or down, or takes its address, through -> or . of an expression of that

@@ -35,7 +35,7 @@ FEATURES = {
     "signing": ("signed.*", "aggregator_identity.*", "site_identity.*"),
     "budget": (),
 }
-# Folders of files that are outside every feature, whatever their names.
+# Folders of files that are outside every feature, with any names.
 OUTSIDE = ("cmd", "run", "sim")
 WORD = re.compile(r"(?:(->|\.)\s*|\b(struct|union|enum)\s+)?\b([A-Za-z_]\w*)")
 TEXT = re.compile(r'^[ \t]*#\s*include[^\n]*|""', re.MULTILINE)

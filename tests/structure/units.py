@@ -5,7 +5,7 @@
   units.py [--shrink]   compares with structure.csv
   units.py UNIT...      shows the .c files of units that no such header names
 
-What breaks if this fails: a unit of so many files that nobody can tell which of them may change a member of its structs. A unit
+What breaks if this fails: a unit of many files in which no reader can tell which may change a member of its structs. A unit
 is the files of a folder with one prefix (includes.py). Such a header has a comment with a line for each .c file of the unit,
 
      name.c: members of structs of this header that it writes, or none

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Words of comments, messages and documents that English does not use so (CONTRIBUTING.md 2.3): `behind` for after, `goes on` for
 continues, `nobody` in place of the noun. The spine (docs/architecture.md 10) has none. What other folders still have is a row of
-words.csv; a row may only shrink.
+words.csv; a row may only shrink. Of C sources comments and strings are read, of scripts, YAML and pages all of it.
 
     tests/structure/words.py            ends with 1 and names what is new
     tests/structure/words.py FOLDER     lists the places of a folder, or of docs
@@ -35,38 +35,52 @@ WORDS = {
 }
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "words.csv")
 TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
-QUOTED = re.compile(r"`[^`\n]*`|^\"behind\"$")  # names, of answers for instance
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md")
+QUOTED = re.compile(r"`[^`\n]*`|\"(?:behind|nobody|anew)\"|'behind'")  # names, of answers and sites for instance
+C = (".c", ".h", ".cu", ".cuh", ".proto")
+READ = (*C, ".sh", ".py", ".yaml", ".yml", ".js", ".html", ".cmake", "CMakeLists.txt", ".service", ".timer", ".sbatch", ".md")
+UNREAD = ("tests/golden/text/", "tests/structure/words.py")  # what tests train on; the words themselves
 
 
 def texts(root, f):
-    """(offset, text) of a document's prose, or of a source's comments and strings. Line breaks of comments are blanks."""
+    """(offset, text) of a document's prose, of a source's comments and strings, or of a script. Line breaks of comments are blanks."""
     with open(os.path.join(root, f), encoding="utf-8") as source:
         whole = source.read()
     if f.endswith(".md"):
         yield 0, re.sub(r"^```.*?^```", lambda m: re.sub(r"[^\n]", " ", m.group()), whole, flags=re.DOTALL | re.MULTILINE)
+        return
+    if not f.endswith(C):
+        yield 0, re.sub(r"\n[ \t]*# ?", lambda m: " " * len(m.group()), whole)
         return
     for m in TEXT.finditer(whole):
         if not m.group().startswith("'"):
             yield m.start(), re.sub(r"\n[ \t]*\* ?", lambda x: " " * len(x.group()), m.group())
 
 
+def named(before, after):
+    """A word of a script is part of a name: of a file, a function, a member."""
+    return before in ("/", "$", ".", "_", "(", "[", "-") or re.match(r"[_(]|[./=]\w|: [{\[]", after)
+
+
 def area(f):
     if f.startswith(SPINE):
         return "spine"
-    return "docs" if f.endswith(".md") else f.split("/")[0]
+    folder = f.split("/")[0]
+    return folder if folder in sources.FOLDERS or folder in ("tests", "deploy") else "docs"
 
 
 def found(root):
     """(area, word, "FILE:LINE: words around it")"""
-    documents = subprocess.run(["git", "-C", root, "ls-files", *DOCUMENTS], capture_output=True, text=True).stdout.split()
-    for f in [*sources.listed(root), *documents]:
+    sources.listed(root)  # without git: a skip
+    names = subprocess.run(["git", "-C", root, "ls-files"], capture_output=True, text=True).stdout.split()
+    for f in (n for n in names if n.endswith(READ) and not n.startswith(UNREAD) and os.path.isfile(os.path.join(root, n))):
         with open(os.path.join(root, f), encoding="utf-8") as source:
             whole = source.read()
         for start, text in texts(root, f):
             clean = QUOTED.sub(lambda m: " " * len(m.group()), text)
             for word, (pattern, _) in WORDS.items():
                 for m in re.finditer(re.sub(" ", r"\\s+", pattern) if word in ("in front of", "goes on") else pattern, clean):
+                    if not f.endswith((*C, ".md")) and named(clean[m.start() - 1:m.start()], clean[m.end():m.end() + 3]):
+                        continue
                     around = " ".join(text[max(0, m.start() - 40):m.end() + 40].split())
                     yield area(f), word, f"{f}:{whole.count(chr(10), 0, start + m.start()) + 1}: {around}"
 

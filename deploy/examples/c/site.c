@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One site of a run, in C, with libatoll: a toy trainer beside sites of `atoll train`.
+/* One site of a run, in C, with libatoll: a toy trainer among sites of `atoll train`.
  *
  *     site CONFIG TEXT [section.key=value ...]
  *

@@ -70,8 +70,8 @@ class _Status(ctypes.Structure):
 def _find():
     """The library: ATOLL_LIBRARY, else next to this file (a wheel), else where the loader looks."""
     given = os.environ.get("ATOLL_LIBRARY")
-    beside = pathlib.Path(__file__).parent / "lib" / "libatoll.so.0"
-    return given or (str(beside) if beside.exists() else "libatoll.so.0")
+    bundled = pathlib.Path(__file__).parent / "lib" / "libatoll.so.0"
+    return given or (str(bundled) if bundled.exists() else "libatoll.so.0")
 
 
 def _load():

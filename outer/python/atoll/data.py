@@ -5,7 +5,7 @@
     atoll.data.shards(rows, "data", sites=2, tokenizer="gpt2/tokenizer.json")
 
 This module reads rows and nothing else: their texts go to the program `atoll data`, which makes the ids, in a file without a name
-beside the output directory. So the ids are those that `atoll data` makes of the same texts, and no row stays in memory.
+in the output's folder. So the ids are those that `atoll data` makes of the same texts, and no row stays in memory.
 """
 import argparse
 import collections.abc
@@ -332,8 +332,8 @@ def sources(names, columns, split=None, subset=None):
 
 def program():
     """The program `atoll`: next to this file (a wheel), else ATOLL_PROGRAM, else of the PATH."""
-    beside = pathlib.Path(__file__).parent / "bin" / "atoll"
-    found = str(beside) if beside.exists() else shutil.which(os.environ.get("ATOLL_PROGRAM") or "atoll")
+    bundled = pathlib.Path(__file__).parent / "bin" / "atoll"
+    found = str(bundled) if bundled.exists() else shutil.which(os.environ.get("ATOLL_PROGRAM") or "atoll")
     if not found:
         raise _wrong("the program atoll is not there: install the wheel, or set ATOLL_PROGRAM to the path of build/bin/atoll")
     return found

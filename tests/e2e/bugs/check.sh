@@ -74,7 +74,7 @@ train --run.dir s1; one=$(parameters); train --run.dir s2 --data.train 'data/tra
 lines() { wc -l 2>/dev/null <g/metrics.jsonl || echo 0; }
 more_than() { [ "$(lines)" -gt "$1" ]; }
 gone() { ! kill -0 "$1" 2>/dev/null; }
-stop() { # SIGNAL, and a word in front of the command; then `alive` says whether it goes on with its steps
+stop() { # SIGNAL, and a word before the command; then `alive` says whether it continues
     rm -rf g
     $2 "$A" train --config run.yaml --run.dir g --train.steps 1000000 --train.checkpoint_every 0 >/dev/null 2>&1 &
     p=$!

@@ -3,7 +3,7 @@
 
 The network is transformers' AlbertForPreTraining; everything else is of ../bert/make.py.
 
-    python3 tests/golden/albert/make.py        writes beside this file; needs torch and transformers
+    python3 tests/golden/albert/make.py        writes next to this file; needs torch and transformers
 """
 import importlib.util
 import os

@@ -5,7 +5,7 @@ The network is transformers' BertForPreTraining and the gradients are autograd's
 torch's, LAMB is the paper's with a trust ratio for each parameter that transformers has: one each for q, k and v. The sequences of a batch differ in length: here they are padded and masked, in Atoll they are packed. Tensors are
 stored with Atoll's names (inner/model/table.h), so that the vectors test the network alone.
 
-    python3 tests/golden/bert/make.py        writes beside this file; needs torch and transformers
+    python3 tests/golden/bert/make.py        writes next to this file; needs torch and transformers
 """
 import math
 import os

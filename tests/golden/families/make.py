@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names and shapes of the tensors, and config.json, of small models as transformers saves them.
 
-    python3 tests/golden/families/make.py        writes beside this file; needs torch and transformers
+    python3 tests/golden/families/make.py        writes next to this file; needs torch and transformers
 
 NAME.txt: a tensor a line, `name rows columns` or `name rows`, sorted; NAME.json: config.json.
 """

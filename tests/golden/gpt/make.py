@@ -5,7 +5,7 @@ The network is transformers' GPT2LMHeadModel and the gradients are autograd's, b
 torch's; LAMB is written here from You et al. 2020, Algorithm 2, with the choices of Atoll's defaults: bias
 correction, trust ratio clipped to [0.01, 10], no decay and ratio 1 for biases and norms.
 
-    python3 tests/golden/gpt/make.py        writes beside this file; needs torch and transformers
+    python3 tests/golden/gpt/make.py        writes next to this file; needs torch and transformers
 """
 import math
 import os

@@ -2,11 +2,11 @@
 """Golden values of a small Llama: losses, logits, gradients, ten steps of AdamW.
 
 The network is transformers' LlamaForCausalLM and the gradients are autograd's, both in float64; batches, schedule and
-AdamW are those of ../gpt/make.py. The package makes the angles of its rotary positions in float32 whatever the model's
+AdamW are those of ../gpt/make.py. The package makes the angles of its rotary positions in float32 with any model
 type; here they are made in float64, and the script ends in how far its own losses are from these (about 1e-7). LAMB is not
 here: its trust ratio is of a tensor, and Atoll's q, k, v are one.
 
-    python3 tests/golden/llama/make.py        writes beside this file; needs torch and transformers
+    python3 tests/golden/llama/make.py        writes next to this file; needs torch and transformers
 """
 import importlib.util
 import os

@@ -4,7 +4,7 @@
 The network is transformers' ModernBertForMaskedLM; its rotary angles, which the package computes in float32, are replaced by
 the same in float64, and so is their application. Everything else is of ../bert/make.py.
 
-    python3 tests/golden/modernbert/make.py        writes beside this file; needs torch and transformers
+    python3 tests/golden/modernbert/make.py        writes next to this file; needs torch and transformers
 """
 import importlib.util
 import os

@@ -5,7 +5,7 @@ float32 at the end: values.txt.
     python3 make.py > values.txt
 
 A case is one line, "start mu end warmup cooldown every fragments steps former after every' steps'": the three momenta, the settings, a
-former train.steps (0: none), and an amendment of outer.sync_every and train.steps behind the step `after` (0: none). Then one line for each
+former train.steps (0: none), and an amendment of outer.sync_every and train.steps after the step `after` (0: none). Then one line for each
 round of each fragment: fragment, round, the bits of the float32 in hex.
 """
 import struct

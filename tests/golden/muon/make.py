@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ten steps of Muon with AdamW beside it, in float64 NumPy: values.txt.
+"""Ten steps of Muon with AdamW for the other tensors, in float64 NumPy: values.txt.
 
     python make.py > values.txt
 

@@ -2,7 +2,7 @@
 """Small models in the layout of published ones: files, fields of config.json, names of tensors and kind of tokenizer as their authors
 published them; the vocabularies are learned here from a few sentences and the weights are random.
 
-    python3 tests/golden/published/make.py [NAME...]       writes beside this file; needs torch, transformers, tokenizers,
+    python3 tests/golden/published/make.py [NAME...]       writes next to this file; needs torch, transformers, tokenizers,
                                                            safetensors and sentencepiece (see README.md for the versions)
 """
 import base64

@@ -151,7 +151,8 @@ static void test_pmix_beside_slurm(void **state)
     (void)state;
     tell("PMIX_RANK", "0");
     assert_string_equal(launch_find(true)->name, "PMIx");
-    assert_string_equal(launch_find(false)->name, "PMIx"); /* nobody else says how many there are */
+    assert_string_equal(launch_find(false)->name,
+                        "PMIx"); /* no other launcher says how many there are */
     tell("SLURM_NTASKS", "16");
     assert_string_equal(launch_find(true)->name, "PMIx");
     assert_string_equal(launch_find(false)->name, "Slurm");

@@ -62,8 +62,8 @@ done
 [ "$(grep -o '[0-9a-f]\{64\}' "$dir/whole.txt" | sort -u | wc -l)" = 1 ] || fail "the ranks' parameters differ"
 [ "$(grep eval "$dir/one.txt")" = "$(grep eval "$dir/whole.txt")" ] || fail "held-out losses differ"
 "$ranks" compare "$dir/one" "$dir/whole" || fail "one rank and two ranks differ"
-[ "$(grep -c 'STOPPED after step 3' "$dir/stop.txt")" = 2 ] || fail "one rank's stop is not everybody's"
-[ "$(grep -c 'DIVERGED after step 3' "$dir/nan.txt")" = 2 ] || fail "one rank's divergence is not everybody's"
+[ "$(grep -c 'STOPPED after step 3' "$dir/stop.txt")" = 2 ] || fail "one rank's stop is not every rank's"
+[ "$(grep -c 'DIVERGED after step 3' "$dir/nan.txt")" = 2 ] || fail "one rank's divergence is not every rank's"
 # And continues where it stopped, to the same bits.
 cp -r "$dir/stop" "$dir/back"
 launch 2 "$ranks" train "$dir/stop" whole > "$dir/again.txt"
@@ -88,7 +88,7 @@ run() {
 same() { "$ranks" same "$dir/$1" "$dir/$2" || fail "$1 and $2 differ"; }
 near() { "$ranks" compare "$dir/$1" "$dir/$2" || fail "$1 and $2 differ"; }
 
-# Stages 1, 2 and 3 of train.zero_stage: the same bits for one number of ranks and one micro-batch, whatever the model and the
+# Stages 1, 2 and 3 of train.zero_stage: the same bits for one number of ranks and one micro-batch, with any model and
 # optimizer; near one rank; what is sent is what the map of units says, to the byte.
 stages() { # NAME RANKS [--KEY VALUE..]
     name=$1 n=$2
@@ -262,7 +262,7 @@ same ahead whole
 run 2 ahead_zero ahead --train.zero_stage 1 --train.bucket_mb 0.1
 same ahead_zero whole
 run 2 late late
-[ "$(grep -c 'STOPPED after step 3' "$dir/late.2.txt")" = 2 ] || fail "a stop that is noticed late is not everybody's"
+[ "$(grep -c 'STOPPED after step 3' "$dir/late.2.txt")" = 2 ] || fail "a stop that is noticed late is not every rank's"
 same late back # the copy of what stopped at once
 # Sums in bf16: another run, near this one; the same for all ranks, for any bucket, shared out or not.
 run 2 bf16 whole --train.grad_reduce_dtype bf16
@@ -301,7 +301,7 @@ if [ $launcher = mpi ]; then # on the CPU alone
     run 2 banded_stop whole $banded # its noise is made of that of the steps before the stop
     same banded_stop banded
     run 2 cap cap $private
-    [ "$(grep -c 'BUDGET after step 3' "$dir/cap.2.txt")" = 2 ] || fail "a cap that the lead alone knows is not everybody's"
+    [ "$(grep -c 'BUDGET after step 3' "$dir/cap.2.txt")" = 2 ] || fail "a cap that the lead alone knows is not every rank's"
 fi
 # Compressed sums: the same bits again, on all ranks, and after a stop; another number of ranks begins with errors of 0.
 sign="--train.optimizer adamw --train.compress onebit --train.compress_start 0.34 --train.warmup_steps 1"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What breaks if this is wrong: a gradient is summed twice or by nobody, two ranks begin sums in
+/* What breaks if this is wrong: a gradient is summed twice or never, two ranks begin sums in
  * different orders and wait for ever, a rank updates parameters from sums that went elsewhere. */
 #include "tests/inner/setup.h"
 #include <math.h>
@@ -161,7 +161,7 @@ static void no_buckets_one_sum_at_the_end(void **state)
     check_cover(NULL);
 }
 
-/* What does not learn is sent by nobody; what does, once, whatever the bucket and the owners. */
+/* What does not learn is sent by no rank; what does, once, with any bucket and any owners. */
 static void frozen_parts_are_not_sent(void **state)
 {
     (void)state;

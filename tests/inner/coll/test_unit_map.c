@@ -37,7 +37,7 @@ static struct unit_map map_of(const struct shape *s, int ranks)
     return m;
 }
 
-/* What a rank holds of a range, beside the place of each of its elements. */
+/* What a rank holds of a range, and the place of each of its elements. */
 static void check_own(const struct unit_map *m, int rank, struct dev_range r)
 {
     for (size_t u = 0; u < m->count; u++) {
@@ -171,7 +171,7 @@ static void parts_are_even(void **state)
     static const size_t turned[] = {5000, 300000, 100000};
     struct shape other = {0};
     unit_add(&other, 0, turned, 3);
-    two = map_of(&other, 2); /* the middle lies in its second half: the cut is behind it */
+    two = map_of(&other, 2); /* the middle lies in its second half: the cut is after it */
     assert_int_equal(unit_cuts(&two, 0)[1], other.piece[2].offset);
 }
 

@@ -12,7 +12,7 @@ static int reset(void **state)
 {
     (void)state;
     arena_reset(&arena);
-    memset(&settings, 0xa5, sizeof settings); /* a field that nobody sets shows */
+    memset(&settings, 0xa5, sizeof settings); /* a field that is not set shows */
     return 0;
 }
 
@@ -418,7 +418,7 @@ static void printed_settings_read_back_to_the_same(void **state)
     assert_string_equal(canonical[0], canonical[1]);
 }
 
-/* 1e-3 and 0.001 are one setting; an unpinned key (run.dir) is nobody else's business. */
+/* 1e-3 and 0.001 are one setting; an unpinned key (run.dir) is each process's own. */
 static void canonical_text_follows_values_not_spelling(void **state)
 {
     (void)state;

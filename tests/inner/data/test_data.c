@@ -375,8 +375,8 @@ static void orders_differ_between_epochs_seeds_and_sites(void **state)
         loader_close(&l[i]);
 }
 
-/* A permutation whose first half prefers one end of the text would be a curriculum nobody asked
- * for. */
+/* A permutation whose first half prefers one end of the text would be a curriculum that was not
+ * asked for. */
 static void the_order_is_spread_evenly(void **state)
 {
     (void)state;

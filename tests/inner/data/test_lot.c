@@ -67,7 +67,7 @@ static void a_unit_has_some_of_its_windows(void **state)
 }
 
 /* ---- poisson ---- */
-/* Each unit comes with probability expected / units, whatever its number of windows. */
+/* Each unit comes with probability expected / units, with any number of windows. */
 static void units_are_sampled_as_such(void **state)
 {
     enum { STEPS = 20000 };

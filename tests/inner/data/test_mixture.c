@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a source of a mixture gets another share of the tokens than its
- * weight says, an example comes twice in an epoch, ranks train on the same text, or a restart goes
- * on elsewhere. Oracle: the weights in double arithmetic. */
+ * weight says, an example comes twice in an epoch, ranks train on the same text, or a restart
+ * continues elsewhere. Oracle: the weights in double arithmetic. */
 #include "tests/inner/scratch.h"
 #include <math.h>
 #include "inner/data/objective.h"

@@ -34,7 +34,7 @@ static void an_id_is_the_digest_of_a_name(void **state)
     assert_true(owners_compare(&a, &b) != 0 && owners_compare(&a, &a) == 0);
 }
 
-/* A tenth of the owners is held out, and the sites have as many, whatever the order of the names.
+/* A tenth of the owners is held out, and the sites have as many, in any order of the names.
  */
 static void owners_are_dealt_as_a_whole(void **state)
 {
@@ -235,7 +235,7 @@ static void labelled_lines_of_an_owner_stay_together(void **state)
             assert_memory_equal(&id, &its, sizeof id);
             owners_here |= UINT64_C(1) << (ids[1] - 'A');
         }
-        assert_int_equal(parts & owners_here, 0); /* nobody is in two parts */
+        assert_int_equal(parts & owners_here, 0); /* no owner is in two parts */
         parts |= owners_here;
     }
     assert_int_equal(seen, 50);

@@ -267,7 +267,7 @@ static void a_long_word_is_not_quadratic(void **state)
     free(text);
 }
 
-/* More words than the cache holds: what it forgets is made again, the same. */
+/* More words than the cache holds: what it forgets is recomputed, the same. */
 static void a_full_cache_changes_nothing(void **state)
 {
     (void)state;
@@ -381,7 +381,7 @@ static void the_best_path_wins(void **state)
     assert_ids("abb", "1 4 3"); /* -10 against -10.5 */
     assert_ids("xya", "1 0 2"); /* unknown neighbours are one */
     assert_ids("x a", "1 0 5");
-    assert_ids("  a", "1 5"); /* a mark in front is there already */
+    assert_ids("  a", "1 5"); /* a mark before it is there already */
     assert_decodes("ab a", false, (const int32_t[]){1, 4, 5}, 3);
     take(ALBERT("null",
                 "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"}," META

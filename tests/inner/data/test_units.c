@@ -146,7 +146,7 @@ static void masked_text_keeps_within_a_document(void **state)
     loader_close(&l);
 }
 
-/* Document d belongs to owner d % 5, in whichever shard it lies. */
+/* Document d belongs to owner d % 5, in any shard. */
 static void an_owner_has_all_its_documents(void **state)
 {
     (void)state;

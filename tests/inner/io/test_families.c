@@ -449,7 +449,7 @@ static void config_has_no_defaults_of_ours(void **state)
     config_has("defaults", "\"type_vocab_size\": 1,");
 }
 
-/* The names of the chosen task's classes: tasks in the order of data.train, whatever that of
+/* The names of the chosen task's classes: tasks in the order of data.train, not that of
  * data.classes; LABEL_0, .. where it has not all of them. */
 static void classes_of_a_task_keep_their_names(void **state)
 {

@@ -66,7 +66,7 @@ for warmup in 0 3; do
 done
 # A rank that finds a loss that is not finite stops the others at the same step.
 run 2 nan nan $stale
-[ "$(grep -c 'DIVERGED after step 3' "$dir/nan.2.txt")" = 2 ] || fail "one rank's divergence is not everybody's"
+[ "$(grep -c 'DIVERGED after step 3' "$dir/nan.2.txt")" = 2 ] || fail "one rank's divergence is not every rank's"
 if mpirun -n 2 --bind-to none "$ranks" train "$dir/x" whole $shape --train.micro_batch_tokens 0 --train.modules 4 2>"$dir/x.err" >&2; then
     fail "four modules on two ranks"
 fi

@@ -370,7 +370,7 @@ static void a_record_is_no_longer_than_the_clip(void **state)
             double size = norm_of(sum, NULL, f.table.elements);
             if (fabs(size / bound - 1) > 1e-5)
                 fail_msg("%s, record %zu: %g, not %g", families[k].name, i, size, bound);
-            assert_true(fabs(own[0] / norms[i] - 1) < 1e-5); /* whatever else is in the batch */
+            assert_true(fabs(own[0] / norms[i] - 1) < 1e-5); /* with any other rows in the batch */
         }
         close_fixture(&f);
     }
@@ -388,7 +388,7 @@ static double record_loss(struct fixture *f)
 }
 
 /* Finite differences: along its clipped gradient the loss of a record changes at the rate of its
- * norm, and along no other direction as fast. So both are right, whatever the backward pass does.
+ * norm, and along no other direction as fast. So both are right, with any backward pass.
  */
 static void a_norm_is_the_slope_of_the_loss(void **state)
 {
@@ -440,10 +440,10 @@ static void a_record_that_is_not_finite_is_left_out(void **state)
         open_fixture(&f, gpt, 2);
         const struct tensor *wte = table_find(&f.table, "wte.weight");
         for (int32_t t = f.b.cu_seqlens[2]; t < f.b.cu_seqlens[3]; t++)
-            f.b.tokens[t] = 69; /* nobody else has it, nor is it a target */
+            f.b.tokens[t] = 69; /* no other row has it, nor is it a target */
         model_params(f.m)[wte->offset + 69 * 32] = INFINITY;
         float *sum = clipped(&f, (enum privacy_clipping)how, 0.5, norms);
-        /* the logit of that id is not finite for anybody: all are left out */
+        /* the logit of that id is not finite for any row: all are left out */
         for (int i = 0; i < RECORDS; i++)
             assert_true(!isfinite(norms[i]));
         assert_true(norm_of(sum, NULL, f.table.elements) == 0);

@@ -431,7 +431,7 @@ static void a_head_that_left_has_no_part(void **state)
                         *bias = table_find(&u.t, "classes.0.2.bias");
     memset(model_params(u.m) + w->offset, 0, w->count * sizeof(float));
     memset(model_params(u.m) + bias->offset, 0, bias->count * sizeof(float));
-    assert_int_equal(model_step(u.m, &u.b, 1, NULL, &again), ERR_OK); /* nobody has looked yet */
+    assert_int_equal(model_step(u.m, &u.b, 1, NULL, &again), ERR_OK); /* not looked at yet */
     assert_true(again.sum[MODEL_LOSS_HEADS + 2] > 0);
     assert_int_equal(model_find_heads(u.m, &left), ERR_OK);
     assert_int_equal(left, 3);
@@ -519,7 +519,7 @@ static void a_stage_is_a_function_of_the_step(void **state)
     (void)state;
     static const struct {
         uint64_t step;
-        int layers, first, after; /* after: of the model after so many steps */
+        int layers, first, after; /* after: of the model after this number of steps */
         bool grows;
     } want[] = {{0, 2, 0, 2, false},   {3, 2, 0, 2, false},   {4, 4, 2, 2, true},
                 {5, 4, 2, 4, false},   {39, 4, 2, 4, false},  {40, 6, 4, 4, true},
@@ -875,7 +875,7 @@ static void evaluation_needs_less_and_agrees(void **state)
     check_evaluation((const char *[]){MODERN, "--model.layers", "6", NULL});
 }
 
-/* ---- what is final, what is made again ---- */
+/* ---- what is final, what is recomputed ---- */
 struct told {
     struct under_test *u;
     float *seen; /* gradients as they were when they were called final */

@@ -185,7 +185,7 @@ static void a_chain_is_made_again_from_its_keys(void **state)
         for (int step = from; step < STEPS; step++)
             assert_memory_equal(step_noise(&y, &n, 1), first[step], t.elements * sizeof(float));
     }
-    /* A chain that begins later has nothing of what is in front. */
+    /* A chain that begins later has nothing of what is before it. */
     noise_chain_begin(&y, 110);
     const float *alone = step_noise(&y, &n, 1);
     double square = 0, both = 0, other = 0, sigma = (double)n.sigma * n.grid;

@@ -287,8 +287,8 @@ static void write_documents(void)
     assert_int_equal(owners_write(scratch("documents"), owners, 120), ERR_OK);
 }
 
-/* The examples of a document or of an owner are clipped as one, at most so many of them; both ways
- * of clipping. */
+/* The examples of a document or of an owner are clipped as one, at most unit_sequences of them;
+ * both ways of clipping. */
 static void check_unit(const char *unit, const char *way)
 {
     const char *dir = arena_printf(&arena, "%s-%s", unit, way);
@@ -380,7 +380,7 @@ static void check_lot(struct train *t)
 }
 
 /* A step without a record ends as any other, and releases noise alone: that it were refused, or
- * took no noise, would tell that nobody was there. */
+ * took no noise, would tell that no record was there. */
 static void a_step_without_records_is_noise(void **state)
 {
     struct run r;
@@ -492,7 +492,7 @@ static void charges_that_are_missing_stop_the_site(void **state)
     assert_says("the checkpoint says that there were 6");
     for (line = strstr(whole, " number=4 "); line[-1] != '\n';)
         line--;
-    scratch_write(list, whole, (size_t)(line - whole)); /* three lines, and the head of then */
+    scratch_write(list, whole, (size_t)(line - whole)); /* three lines, and their head */
     put_head(head, whole, 3);
     assert_int_equal(run_on("lost", more, &count), ERR_CORRUPT);
     assert_says("the checkpoint says that there were 6");
@@ -921,7 +921,7 @@ static void what_is_missing_is_damage(void **state)
     assert_int_equal(private_open(&p, begun, &begun_run, &arena), ERR_INPUT);
 }
 
-/* A key that others can read, or that everybody can guess, hides nothing. */
+/* A key that others can read, or that all can guess, hides nothing. */
 static void a_key_that_is_no_secret_is_refused(void **state)
 {
     struct private_site p;

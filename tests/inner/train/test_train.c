@@ -91,7 +91,7 @@ static enum err seen_update(void *self, struct train *t)
     return ERR_OK;
 }
 
-/* Whoever changes parameters must say so. */
+/* A change of the parameters must be said. */
 static bool seen_due(void *self, const struct train *t, int64_t step)
 {
     struct seen *s = self;
@@ -719,7 +719,7 @@ static void append_twice(const struct loader *l, uint64_t window, uint64_t examp
         b->targets[i] = -1;
 }
 
-/* The loss and the gradient are means over targets, whatever the tokens of a step: twice the
+/* The loss and the gradient are means over targets, with any tokens of a step: twice the
  * tokens with the same targets make the same step. */
 static void a_step_is_the_mean_over_its_targets(void **state)
 {
@@ -769,7 +769,7 @@ static void count_both(const struct loader *l, uint64_t window, uint64_t example
 }
 
 /* The sum of the losses is divided by the targets of tokens; a sequence's loss is weighted, so that
- * the same division makes its mean over the step of the site, whatever the micro-batch. */
+ * the same division makes its mean over the step of the site, with any micro-batch. */
 static void losses_of_both_kinds_have_one_divisor(void **state)
 {
     (void)state;

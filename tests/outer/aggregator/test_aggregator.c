@@ -39,7 +39,7 @@ static struct {
     struct outer_state replica;
     struct aggregator *a;
     struct link_service s;
-    bool strict, held; /* held: nobody calls work(), until stages() does */
+    bool strict, held; /* held: no call of work(), until that of stages() */
     uint64_t straggler_ms, history_rounds, states;
     double share_max;
     float clip;
@@ -616,8 +616,8 @@ static void refused_norm(struct fake *f, float value, unsigned claim)
     started_again(f);
 }
 
-/* Values that every replica can decode and none can add, a scale that nobody has, and after a few
- * rounds what is far from what the sites send. In strict mode the round waits; nobody halts. */
+/* Values that every replica can decode and none can add, a scale of no replica, and after a few
+ * rounds what is far from what the sites send. In strict mode the round waits; no process halts. */
 static void norms_out_of_bounds_are_refused(void **state)
 {
     (void)state;
@@ -680,7 +680,7 @@ static void a_loud_contribution_is_clipped(void **state)
         assert_float_equal(t.replica.state[0].theta[k],
                            (float)((double)before[k] - 0.7 * 1.9 * mean[k]), 1e-6f);
     struct digest after = t.replica.state[0].digest;
-    truncate_file("frag/0/1/state"); /* made again from the state before and the manifest */
+    truncate_file("frag/0/1/state"); /* rebuilt from the state before and the manifest */
     crash();
     assert_true(digest_equal(&after, &t.replica.state[0].digest));
     free(mean);
@@ -887,7 +887,7 @@ static void each_call_is_authorised(void **state)
     shut();
 }
 
-/* The round in flight is closed with nobody in it, once, also when the aggregator dies between the
+/* The round in flight is closed with no site in it, once, also when the aggregator dies between the
  * record and the commit; the manifest names who wanted it. */
 static void an_operator_aborts_a_round(void **state)
 {
@@ -1041,7 +1041,7 @@ static void roster_refused(enum round_outcome outcome, const char *words, enum w
         fail_msg("\"%s\" does not say \"%s\"", answer.text, words);
 }
 
-/* One round of a fragment, of these sites, as the roster has them: nobody is missing, nobody else
+/* One round of a fragment, of these sites, as the roster has them: no site is missing, no other one
  * is waited for. */
 static void round_of(unsigned fragment, const char *who)
 {
@@ -1186,7 +1186,7 @@ static void a_roster_outlives_the_journal(void **state)
     assert_int_equal(t.a->members.roster.version, 2);
     round_of(1, "abcd");
     assert_int_equal(poll_round(&site[0], 1, 0).manifest.roster_version, 2);
-    /* An older journal than the manifests: somebody copied files back. */
+    /* An older journal than the manifests: a person copied files back. */
     struct journal j;
     struct journal_record r = {.kind = JOURNAL_TERM, .round = 40};
     lose("journal");
@@ -1236,7 +1236,7 @@ static void a_roster_has_bounds(void **state)
 }
 
 /* Two weights whose sum is infinite, where nothing bounds weights: the round is committed with
- * nobody in it, as often as it happens, also across restarts, and the run continues. */
+ * no site in it, as often as it happens, also across restarts, and the run continues. */
 static void a_round_that_cannot_be_applied_is_aborted(void **state)
 {
     (void)state;
@@ -1265,7 +1265,7 @@ static void a_round_that_cannot_be_applied_is_aborted(void **state)
         assert_int_equal(t.replica.state[0].round, round + 1);
         hello_all();
     }
-    truncate_file("frag/0/2/state"); /* made again from the state before and the manifest */
+    truncate_file("frag/0/2/state"); /* rebuilt from the state before and the manifest */
     crash();
     assert_true(digest_equal(&before, &t.replica.state[0].digest));
     assert_int_equal(t.replica.state[0].round, 2);
@@ -1333,7 +1333,7 @@ static void the_log_says_who_is_waited_for(void **state)
     *heard_log = 0;
     work(); /* not again before twice the time */
     assert_string_equal(heard_log, "");
-    for (int i = 0; i < 3; i++) { /* one limiter for refusals, whatever else the site says */
+    for (int i = 0; i < 3; i++) { /* one limiter for refusals of any kind */
         struct wire_contribution bad = {.head = head(&site[1]), .weight = -1};
         void *none;
         assert_int_equal(offer(&site[1], &bad, &none).outcome, ROUND_INVALID);
@@ -1696,7 +1696,7 @@ static void a_quorum_waits_again_for_a_lost_payload(void **state)
     shut();
 }
 
-/* frag/0 as it was a round ago, the journal as it is: somebody copied files back. */
+/* frag/0 as it was a round ago, the journal as it is: a person copied files back. */
 static void an_older_copy_of_the_state_halts(void **state)
 {
     (void)state;
@@ -1750,7 +1750,7 @@ static void lose(const char *path)
     assert_int_equal(t.env->ops->remove(t.env, path), ERR_OK);
 }
 
-/* Absence is never a beginning: rounds and terms continue, whatever file is gone. */
+/* Absence is never a beginning: rounds and terms continue, with any file gone. */
 static void what_is_lost_begins_nothing_anew(void **state)
 {
     (void)state;
@@ -1988,7 +1988,7 @@ static void metrics_count_and_are_authorised(void **state)
     struct wire_answer own = operate(uri(2), WIRE_METRICS, "", 0);
     assert_int_equal(own.outcome, ROUND_CURRENT);
     assert_int_equal(strncmp(own.text, "site=c ", 7), 0);
-    /* Its own line ends with the aggregator's clock, for atoll doctor; nobody else's does. */
+    /* Its own line ends with the aggregator's clock, for atoll doctor; no other line does. */
     char *clock = strstr(own.text, " clock_ms=");
     assert_non_null(clock);
     assert_true(strtoull(clock + strlen(" clock_ms="), NULL, 10) > 0);
@@ -2151,7 +2151,7 @@ static void a_commit_while_one_is_verified(void **state)
     t.s.finish(t.s.self, upload, true, &answer);
     assert_int_equal(answer.outcome, ROUND_PENDING);
     answer = offer(&site[1], &m,
-                   &other); /* its connection broke: not while somebody is inside the file */
+                   &other); /* its connection broke: not while a thread is inside the file */
     assert_int_equal(answer.outcome, ROUND_FULL);
     assert_in_range(answer.retry_ms, 1, 1000);
     assert_int_equal(contribute(&site[0], 0), ROUND_RECEIPT);
@@ -2390,8 +2390,8 @@ static void a_full_disk_in_a_commit(void **state)
     }
 }
 
-/* The deadline passes while the last contribution is being verified, and nobody has looked at the
- * clock since: the round is sealed by the question whether it may still come. */
+/* The deadline passes while the last contribution is being verified, and no thread has looked at
+ * the clock since: the round is sealed by the question whether it may still come. */
 static void a_deadline_while_one_is_verified(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A disk that hangs, under the real link and the real aggregator: what breaks here is the small
- * calls of everybody else, which must be answered while one site's bytes are on their way to the
+ * calls of all other sites, which must be answered while one site's bytes are on their way to the
  * disk, or are verified and made durable, or while a round is committed. The last test measures how
- * long they take next to a commit on a disk of so many bytes a second; with a large state:
+ * long they take next to a commit on a disk of that many bytes a second; with a large state:
  *   STATE_MIB=2048 DISK_MB_S=100 build/tests/test_slow_disk    LOCKED=1: with the service's lock
  * held The disk hangs until the test lets it continue, so a lock that is held meanwhile shows as a
  * call without an answer.

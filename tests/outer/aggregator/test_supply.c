@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this fails: an aggregator that is rebuilt takes parts of any size, of any round,
- * from anybody, or bytes that are not those of their digest; or it begins with fewer than half of
- * the sites. Drives the service as the link would, on real files.
+ * from any caller, or bytes that are not those of their digest; or it begins with fewer than half
+ * of the sites. Drives the service as the link would, on real files.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -236,7 +236,7 @@ static void cyclic_steps_are_fewer_and_larger(void **state)
     assert_true(epsilon <= 1 && epsilon > 0.999);
 }
 
-/* What a list does not have is charged at the dearest setting that is known, whichever is in force.
+/* What a list does not have is charged at the dearest setting that is known, in force or not.
  */
 static void the_dearest_setting_is_taken(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a second run over the same patients begins with a whole budget, and
- * nobody says what both together cost. */
+ * no message says what both together cost. */
 #include "tests/inner/scratch.h"
 #include <sys/stat.h>
 #include "outer/budget/runs.h"
@@ -47,7 +47,7 @@ static void runs_that_share_an_owner_compose(void **state)
     int64_t steps;
     (void)state;
     assert_int_equal(start("a", "one", "north", "abc", 0, 100, &steps), 0);
-    assert_int_equal(start("a", "two", "south", "xyz", 0, 10, &steps), 0); /* nobody in common */
+    assert_int_equal(start("a", "two", "south", "xyz", 0, 10, &steps), 0); /* no owner in common */
     assert_int_equal(start("a", "three", "south", "czaca", 0, 20, &steps), 2);
     assert_int_equal(steps, 110);
     assert_int_equal(start("a", "three", "south", "czaca", 5, 15, &steps), 2); /* not with itself */

@@ -711,7 +711,7 @@ static void fixed_sums_are_rounded_once(void **state)
     }
 }
 
-/* One input, one byte string: the scale of e3m0 is the block's largest magnitude, and somebody has
+/* One input, one byte string: the scale of e3m0 is the block's largest magnitude, and a value has
  * it. */
 static void scales_that_no_block_has_are_refused(void **state)
 {
@@ -722,7 +722,7 @@ static void scales_that_no_block_has_are_refused(void **state)
     uint8_t one[2 + 4 + DEV_BLOCK / 2] = {100, 1, 0, 0, 0x80, 0x3f, 0xf1};
     assert_int_equal(c->check(c, &(struct codec_call){.count = DEV_BLOCK}, NULL, one, sizeof one),
                      ERR_OK);
-    one[6] = 0xe1; /* nobody at the top */
+    one[6] = 0xe1; /* no value at the top */
     assert_int_equal(c->check(c, &(struct codec_call){.count = DEV_BLOCK}, NULL, one, sizeof one),
                      ERR_PROTO);
     one[6] = 0xf1;
@@ -803,7 +803,7 @@ static void signs_are_of_what_a_step_fits(void **state)
                                    payload[s], &payloads[s].size_bytes, residual[s], z[s]),
                          ERR_OK);
         payloads[s].data = payload[s];
-        assert_int_equal(payload[s][4], s == 2 ? 11 : 9); /* not block 1; nobody has a step for 2 */
+        assert_int_equal(payload[s][4], s == 2 ? 11 : 9); /* not block 1; block 2 has no step */
         assert_int_equal(payloads[s].size_bytes, 5 + (s == 2 ? 3 : 2) * 32);
         for (size_t i = 0; i < N; i++) {
             bool sent = i / DEV_BLOCK != 2 && (i / DEV_BLOCK != 1 || s == 2);
@@ -842,7 +842,7 @@ static void the_grid_chooses_the_chunks(void **state)
         struct codec_call call = {.work = work, .grid = grid, .count = COUNT};
         double squares;
         size_t size, large;
-        for (size_t i = 0; i < COUNT; i++) /* the largest values are where nobody expects them */
+        for (size_t i = 0; i < COUNT; i++) /* the largest values are at unexpected places */
             z[0][i] = rng_normal(60, RNG_TEST, i) * (i / 4096 == 5 ? 500 : i / 4096 == 16 ? 90 : 1);
         memset(grid, 128, sizeof grid);
         if (!equal) {

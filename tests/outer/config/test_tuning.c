@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What breaks if this is wrong: runs start with an outer learning rate that nobody has published,
+/* What breaks if this is wrong: runs start with an outer learning rate that is not published,
  * or replicas pin different ones. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,7 +76,7 @@ static void unset_takes_the_table_and_is_pinned(void **state)
     assert_true(n.lr == 0.6f);
     o = settings(OUTER_OPT_AVERAGE, 2, 30, 0);
     assert_true(tuning_resolve(&o).lr == 1 && o.outer_lr == 1);
-    o = settings(OUTER_OPT_ADAM, 2, 30, 0); /* the default of its row, whatever the sites */
+    o = settings(OUTER_OPT_ADAM, 2, 30, 0); /* the default of its row, with any number of sites */
     assert_true(tuning_of(&o).lr == 0.01 && tuning_of(&o).from_table && !tuning_of(&o).far);
     o.outer_lr = 3;
     assert_true(tuning_of(&o).lr == 3 && tuning_of(&o).right_lr == 0.01 && !tuning_of(&o).far);

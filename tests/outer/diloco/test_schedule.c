@@ -109,7 +109,7 @@ static void consistent(const struct schedule *s)
     assert_int_equal(next, 0);
 }
 
-/* Whatever the configuration; intervals that grow, and two sends in a period. */
+/* With any configuration; intervals that grow, and two sends in a period. */
 static void test_consistent(void **state)
 {
     (void)state;
@@ -233,7 +233,8 @@ static void test_codec_and_bytes(void **state)
     assert_int_equal(schedule_codec(&s, 1, 0, 0), CODEC_F32);
 }
 
-/* From so many sites on what does not add comes down as one payload; what adds comes as it did. */
+/* From this number of sites on what does not add comes down as one payload; what adds comes as it
+ * did. */
 static void test_compressed_downlink_bytes(void **state)
 {
     (void)state;
@@ -341,7 +342,7 @@ static void test_overlap_by_hand(void **state)
     assert_false(schedule_delayed(&s, 0));
 }
 
-/* Whatever the configuration: an apply is never before its send, nor after the next one, nor later
+/* With any configuration: an apply is never before its send, nor after the next one, nor later
  * than planned; at most one round of a fragment flies; all are applied at the end. */
 static void test_overlap_consistent(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The list of revoked identities and certificates. What breaks here is a stolen key that continues
- * being accepted, or a list that admits everybody once it is damaged or lost.
+ * being accepted, or a list that admits all callers once it is damaged or lost.
  */
 #include <sys/stat.h>
 #include <unistd.h>
@@ -169,7 +169,7 @@ static void unreadable_then_missing_admits_nobody(void **state)
     assert_false(refused(r, "atoll://test/site/a", "a"));
     scratch_write("revoked.txt", "atoll://test/site/a\n\0x", 22);
     assert_true(refused(r, "atoll://test/site/b", "b"));
-    list_write("# nobody\n");
+    list_write("# no name\n");
     assert_false(refused(r, "atoll://test/site/b", "b"));
     revocation_close(r);
 }

@@ -214,7 +214,7 @@ static void a_revoked_name_gets_no_certificate(void **state)
     assert_says("revoked.txt");
 }
 
-/* Leaves of both authorities verify while ca.pem holds both, whichever comes first; afterwards only
+/* Leaves of both authorities verify while ca.pem holds both, in either order; afterwards only
  * those of the present one. */
 static void an_authority_is_rolled(void **state)
 {

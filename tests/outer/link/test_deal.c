@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this is wrong: a transfer that waits seconds for the block of its slowest
- * connection while the others are idle, or one whose last blocks nobody takes. */
+ * connection while the others are idle, or one whose last blocks are never taken. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -131,8 +131,8 @@ static void killed_anywhere(void **state)
 struct relay { /* passes bytes both ways */
     int listener, port;
     atomic_bool end;
-    int cut_after; /* connections from the second bulk one on end after so many bytes to the server;
-                      0: never */
+    int cut_after; /* connections from the second bulk one on end after this number of bytes to the
+                      server; 0: never */
     uint64_t bytes_per_s; /* each way, all connections together, one queue; 0: as fast as it goes */
     uint64_t free_ns[2];
     size_t passed[RELAY_MAX];

@@ -69,7 +69,7 @@ static void serial_take(char out[64], const char *name)
     snprintf(out, 64, "%s", f.serial);
 }
 
-/* Calls that are open when their certificate is revoked end within seconds, whatever they wait for,
+/* Calls that are open when their certificate is revoked end within seconds, in any wait,
  * and the next ones are refused; another certificate of the same name is served. */
 static void open_calls_of_a_revoked_certificate_end(void **state)
 {
@@ -84,7 +84,7 @@ static void open_calls_of_a_revoked_certificate_end(void **state)
                                  .tls = fake_tls("ca.pem", "aggregator"),
                                  .keepalive_ms = FAKE_KEEPALIVE_MS};
     struct link_server *s;
-    service.fetch = fetch_large; /* it cannot end before somebody reads it */
+    service.fetch = fetch_large; /* it cannot end before it is read */
     large = calloc(1, LARGE_BYTES);
     assert_non_null(large);
     assert_int_equal(link_serve(&s, &listen, &service, &port), ERR_OK);

@@ -2,7 +2,7 @@
 /* What the real link books, held against the payload and against the kernel: contributions and
  * downloads of several sizes over loopback mTLS. Payload must be equal to the byte at both ends;
  * all layers together within 1 % of the socket counters, in which bytes that TCP sent again count
- * once. Broken, the ledger would be wrong by a layer and nobody would see.
+ * once. Broken, the ledger would be wrong by a layer, unseen.
  */
 #include <pthread.h>
 #include "outer/link/grpc/link_call.h"
@@ -69,8 +69,8 @@ static void within_one_percent(const char *who, const struct ledger_side *s)
                  (unsigned long long)s->tls);
 }
 
-/* What the server still had to send when its calls ended is read at a later one, as the run goes
- * on. */
+/* What the server still had to send when its calls ended is read at a later one, as the run
+ * continues. */
 static void read_all(struct link *l, struct sums *s)
 {
     struct wire_hello_answer hello;
@@ -200,7 +200,7 @@ static void a_cut_contribution_is_booked_twice(void **state)
     free(payload);
 }
 
-/* A dial that nobody answers costs calls, no bytes. */
+/* A dial without an answer costs calls, no bytes. */
 static void nobody_there_costs_nothing(void **state)
 {
     (void)state;

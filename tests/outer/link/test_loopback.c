@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What breaks if this fails: a page that asks nobody who he is listens where others reach it, or
+/* What breaks if this fails: a page without authentication listens where others reach it, or
  * answers another site's script. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What breaks if this is wrong: a line of which a tenth is used, and nobody says why; or advice
+/* What breaks if this is wrong: a link of which a tenth is used, and no message says why; or advice
  * that is already followed. */
 #include "tests/inner/scratch.h"
 #include "outer/link/tcp.h"

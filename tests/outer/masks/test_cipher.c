@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ciphers give what their RFCs publish. What would break: every foreign implementation, and a
- * peer's key of low order, which makes a secret that everybody knows. */
+ * peer's key of low order, which makes a secret that all know. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -35,7 +35,7 @@ struct liar {
     struct cast *cast;
     uint64_t seed, draws;
     struct set honest;
-    struct set u[ROUNDS][ATTEMPTS][SETS]; /* sets that are told to somebody */
+    struct set u[ROUNDS][ATTEMPTS][SETS]; /* sets that a site is told */
     struct digest payload[ROUNDS][ATTEMPTS][N_MAX];
     struct cipher_key b[ROUNDS][ATTEMPTS][N_MAX];
     struct liar_seal seals[SEALS_MAX];

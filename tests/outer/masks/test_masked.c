@@ -233,7 +233,7 @@ static void test_wrong_sums_are_refused(void **state)
         int64_t q[BLOCKS * DEV_BLOCK], most = c->kind == CODEC_SIGN ? N : N * (int64_t)c->q_max;
         bits_unpack(q, sum + l.start[last], BLOCKS * DEV_BLOCK, l.part[last].bits);
         int64_t now = c->kind == CODEC_SIGN ? q[at] & ((1 << l.part[last].bits) - 1) : q[at];
-        if (c->kind == CODEC_SIGN) { /* 70 is not there: a plus of a block that nobody sends */
+        if (c->kind == CODEC_SIGN) { /* 70 is not there: a plus of a block that is not sent */
             word_add(sum, &l, 1, 70, N);
             now = 0;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pair keys. What would break: masks that do not cancel, a key that the aggregator put in place of
- * a site's, keys of rounds that are over and can be made again, a restart that loses them. */
+ * a site's, keys of past rounds that can be derived once more, a restart that loses them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

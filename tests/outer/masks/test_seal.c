@@ -548,7 +548,7 @@ static void test_reveals_refused(void **state)
     assert_named(reveal(&aggregator, 0, &v), SEAL_reveal_after_abort, "reveal_after_abort");
     assert_int_equal(reveal(&aggregator, 1, &v), SEAL_ok);
     keys_final(cast.keys[2], 0, 4); /* out of order: no seed of a round that is final */
-    assert_int_equal(reveal(&aggregator, 2, &v), SEAL_ok); /* nobody is absent: none needed */
+    assert_int_equal(reveal(&aggregator, 2, &v), SEAL_ok); /* no site is absent: none needed */
 }
 
 /* Site 4 is absent: its pair seeds are revealed, and only they. */

@@ -469,7 +469,7 @@ static void test_flipped(void **state)
     free(t);
 }
 
-/* The archive's manifest of round 4 of fragment 0, or the same made again, with a digest that fits.
+/* The archive's manifest of round 4 of fragment 0, or the same rewritten, with a digest that fits.
  */
 static void manifest_file(struct toy *t, struct manifest *m, bool put)
 {

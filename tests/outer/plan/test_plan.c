@@ -225,7 +225,7 @@ static struct plan_task task(double mbit, double rtt_s)
         .link = {.up_bps = mbit * 1e6, .down_bps = mbit * 1e6, .rtt_s = rtt_s, .streams = 1}};
 }
 
-/* The bytes are the schedule's, whatever the rounds. */
+/* The bytes are the schedule's, with any number of rounds. */
 static void bytes_are_the_schedules(void **state)
 {
     (void)state;
@@ -439,7 +439,7 @@ static void a_large_model_is_planned(void **state)
     arena_free(&a);
 }
 
-/* The same search by another measure; where the time is equal, an H that somebody has published. */
+/* The same search by another measure; where the time is equal, a published H. */
 static void the_rank_decides(void **state)
 {
     (void)state;

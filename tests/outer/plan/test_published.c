@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What breaks if this fails: a plan for GPUs that one does not have says what nobody reaches. The
+/* What breaks if this fails: a plan for absent GPUs says what no program reaches. The
  * planner next to what others have published (tests/bench/log.md names the sources), with the peaks
  * of data sheets and the shares of our own run alone (outer/plan/site_settings.c); none of these
  * rows went into it. Within 15 %, or the row has a reason. The predictions themselves are golden: a

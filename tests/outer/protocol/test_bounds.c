@@ -45,9 +45,9 @@ static void less_than_half_cannot_raise_the_median(void **state)
     m = round_of(2, (const float[]){9, 9}, 2);
     bounds_add(&h, &m);
     assert_true(bounds_median(&h) == 4);
-    m = round_of(3, (const float[]){0, 0}, 2); /* nobody moved: that says nothing */
+    m = round_of(3, (const float[]){0, 0}, 2); /* no site moved: that says nothing */
     bounds_add(&h, &m);
-    m = round_of(4, (const float[]){7, 8}, 2); /* aborted: nobody is included */
+    m = round_of(4, (const float[]){7, 8}, 2); /* aborted: no site is included */
     m.sites[0].included = m.sites[1].included = false;
     bounds_add(&h, &m);
     assert_true(bounds_median(&h) == 4);

@@ -123,7 +123,7 @@ static void test_digest_covers_body_only(void **state)
     }
 }
 
-/* Nobody is included: the state stays, and there is no aggregate. */
+/* No site is included: the state stays, and there is no aggregate. */
 static struct manifest aborted(uint32_t sites)
 {
     struct manifest m = example(sites);
@@ -159,7 +159,7 @@ static void refuse(const struct manifest *m)
     assert_int_equal(out.site_count, 0);
 }
 
-/* A rollback: of an aborted round that somebody ordered, to a state before it, which is the
+/* A rollback: of an aborted round that an operator ordered, to a state before it, which is the
  * aggregate. */
 static void test_a_rollback(void **state)
 {
@@ -223,7 +223,7 @@ static void test_factors(void **state)
     m.sites[1].factor = 0.5f; /* of a site that is not there */
     refuse(&m);
     m.sites[1].factor = 1;
-    m.sites[0].factor = m.sites[2].factor = 0; /* nobody is left */
+    m.sites[0].factor = m.sites[2].factor = 0; /* no site is left */
     refuse(&m);
 }
 
@@ -255,10 +255,10 @@ static void test_refuses_what_makes_no_sense(void **state)
     REFUSE(m.sites[0].norm = INFINITY);
     REFUSE(m.sites[0].norm = -1);
     REFUSE(m.sites[1].norm = 1);
-    REFUSE(m.aggregate_bytes = 0); /* somebody is included */
+    REFUSE(m.aggregate_bytes = 0); /* a site is included */
     REFUSE(m.aggregate = (struct digest){0});
     m = aborted(3);
-    m.aggregate_bytes = 1; /* nobody is, and yet there is an aggregate */
+    m.aggregate_bytes = 1; /* no site is, and yet there is an aggregate */
     refuse(&m);
     m = aborted(3);
     m.aggregate = digest_made(6);
@@ -269,7 +269,7 @@ static void test_refuses_what_makes_no_sense(void **state)
 #undef REFUSE
 }
 
-/* Any cut, any addition, and whatever bytes pass encode again to the same bytes. Seed 1. */
+/* Any cut, any addition; bytes that pass encode again to the same bytes. Seed 1. */
 static void test_refuses_other_lengths_and_noise(void **state)
 {
     (void)state;

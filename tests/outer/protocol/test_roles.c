@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What breaks if the table is wrong: somebody calls what he may not. Every pair of a role and a
+/* What breaks if the table is wrong: a caller may do too much. Every pair of a role and a
  * call, written out once more, and the names that are no role.
  */
 #include <setjmp.h>
@@ -14,7 +14,7 @@ static void every_pair(void **state)
 {
     (void)state;
     static const struct {
-        const char *call, *may; /* of site, aggregator, operator, observer, nobody */
+        const char *call, *may; /* of site, aggregator, operator, observer, no role */
     } rows[] = {
         {"hello", "yes no no no no"},     {"contribute", "yes no no no no"},
         {"poll", "yes no no no no"},      {"fetch", "yes no no no no"},

@@ -558,8 +558,7 @@ static void a_roster_that_changes(void **state)
     assert_true(u.seal && u.seal_fragment == 0);
     assert_int_equal(set_count(&u.seal_set), 3);
     committed(0);
-    assert_false(
-        round_roster_final(&core, &waits)); /* fragment 0: nobody has said that it has it */
+    assert_false(round_roster_final(&core, &waits)); /* fragment 0: no site has reported it */
     assert_int_equal(waits, 0);
     reported(0, 0);
     assert_false(round_roster_final(&core, &waits)); /* one of three is no majority */

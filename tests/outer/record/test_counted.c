@@ -37,7 +37,7 @@ static void rounds_and_tokens_are_counted(void **state)
 {
     (void)state;
     s = (struct counted){0};
-    assert_true(counted_of(&s, 0).ends); /* no round yet: nobody is missing */
+    assert_true(counted_of(&s, 0).ends); /* no round yet: no site is missing */
     counted_add(&s, 0, 0, "0:100,1:50,2:70");
     counted_add(&s, 1, 0, "0:120,1:60,2:90");
     counted_add(&s, 0, 1, "0:200,2:140");
@@ -53,7 +53,7 @@ static void rounds_and_tokens_are_counted(void **state)
     counted_add(&s, 0, 2, "1:150");
     assert_true(counted_of(&s, 1).ends);
     assert_false(counted_of(&s, 0).ends);
-    counted_add(&s, 1, 1, ""); /* aborted: nobody */
+    counted_add(&s, 1, 1, ""); /* aborted: no site */
     for (unsigned i = 0; i < 3; i++)
         assert_false(counted_of(&s, i).ends);
     assert_int_equal(s.rounds, 5);

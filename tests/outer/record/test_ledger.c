@@ -151,7 +151,7 @@ static void what_is_booked_comes_back(void **state)
     assert_true(!m.up.resent && !m.up.lost && !m.up.wrong && !m.up.unpredicted && !m.up.incomplete);
 }
 
-/* counted - resent + lost = total = predicted, whatever was killed and sent again. */
+/* counted - resent + lost = total = predicted, after any kill and any resent byte. */
 static void kills_are_booked(void **state)
 {
     (void)state;
@@ -191,7 +191,7 @@ static void another_size_is_wrong(void **state)
     begin("c");
     contribute("", 0, 1000, 1000, true);
     ledger_book_predict(&book, "", 0, 0, 1001, 0);
-    contribute("", 1, 1000, 999, true); /* nobody was killed: a byte is missing */
+    contribute("", 1, 1000, 999, true); /* no process was killed: a byte is missing */
     ledger_book_predict(&book, "", 0, 1, 1000, 0);
     contribute("", 2, 1000, 1000, true);
     ledger_book_predict(&book, "", 0, 2, 1000, 0);

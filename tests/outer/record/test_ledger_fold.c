@@ -409,7 +409,7 @@ static const struct story stories[] = {
     {.name = "unfinished, the last that is folded", 2, 20, 1, 600, .keep = 4, .unfinished = 15},
     {.name = "unfinished, the first that stays", 2, 20, 1, 600, .keep = 4, .unfinished = 16},
     {.name = "another size than predicted", 2, 20, 1, 600, .keep = 4, .wrong = 6},
-    {.name = "bytes missing, nobody killed", 2, 20, 1, 600, .keep = 4, .lacks = 6},
+    {.name = "bytes missing, no process killed", 2, 20, 1, 600, .keep = 4, .lacks = 6},
     {.name = "rounds without a transfer", 2, 20, 2, 600, .keep = 4, .unplayed = 3},
     {.name = "the clock goes back", 2, 40, 1, 3000, .keep = 4, .back = 20},
     {.name = "the first version", 2, 20, 1, 600, .keep = 4, .unnumbered = true},
@@ -562,7 +562,7 @@ static void a_named_round_folds_nothing(void **state)
 
 /* ---- damage ---- */
 
-/* A line of the sums that is not there, or there twice, is damage, in whatever place. */
+/* A line of the sums that is not there, or there twice, is damage, at any place. */
 static void a_fold_is_whole(void **state)
 {
     (void)state;

@@ -192,7 +192,7 @@ static void nothing_left(const struct bench *b, const struct slow_site *s, unsig
     arena_free(&scratch);
 }
 
-/* A site that comes back makes round 2's start and contribution no second time, whatever it has
+/* A site that comes back makes round 2's start and contribution no second time, with any steps
  * trained meanwhile, before and after the round is committed; its next delta is against that start.
  */
 static void test_restart(void **state)

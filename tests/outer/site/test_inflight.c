@@ -184,7 +184,7 @@ static void test_an_error_ends_the_wait_for_another_round(void **state)
 }
 
 /* Asked to stop in flight: the contribution is stored, the wait ends, and after a restart the same
- * bytes go, whatever the trainer would make now. */
+ * bytes go, not those that the trainer would make now. */
 static void test_stopped_in_flight(void **state)
 {
     (void)state;

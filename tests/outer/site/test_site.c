@@ -816,8 +816,8 @@ static void test_closed_before_it_was_trained_for(void **state)
     bench_close(b);
 }
 
-/* Killed after the bytes were stored, in every wait: the stored ones go, whatever the trainer would
- * make now. */
+/* Killed after the bytes were stored, in every wait: the stored ones go, not those that the trainer
+ * would make now. */
 static void test_killed_and_sent_again(void **state)
 {
     (void)state;
@@ -1049,7 +1049,8 @@ static void roster_made(struct manifest *m, uint32_t version, enum manifest_act 
     m->roster_version = version;
     m->change = (struct manifest_change){(uint8_t)act, site, digest_of("boss", 4)};
 }
-static void spoil_left_out(struct manifest *m) /* and nobody says that it was removed */
+static void
+spoil_left_out(struct manifest *m) /* and the manifest does not say that it was removed */
 {
     entry_drop(m);
 }
@@ -1237,7 +1238,7 @@ static void test_what_is_not_signed_is_not_adopted(void **state)
     }
     b->link.spoil_manifest = 1;
     b->link.manifest = spoil_term;
-    b->link.unsigned_ = false; /* by another process of the aggregator, of which nobody has heard */
+    b->link.unsigned_ = false; /* by another process of the aggregator, unknown to the site */
     assert_int_equal(round_of(b, 1), ERR_DISAGREE);
     assert_int_equal(b->site_state.state[0].round, 1);
     assert_int_equal(round_of(b, 1), ERR_OK);
@@ -1739,7 +1740,7 @@ static void test_directory_is_one_owners(void **state)
 }
 
 /* The disk of a site that had started often is lost: the first start of the new directory is
- * refused with words that fit, the second one is taken, whatever number the former process had. */
+ * refused with words that fit, the second one is taken, with any number of the former process. */
 static void test_a_lost_disk_joins_at_the_second_start(void **state)
 {
     (void)state;

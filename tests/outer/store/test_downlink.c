@@ -342,7 +342,7 @@ static void damage_last_byte(const char *file)
     fclose(f);
 }
 
-/* The state of a re-encoded round is made again, its residual from the contributions of the round;
+/* The state of a re-encoded round is rebuilt, its residual from the contributions of the round;
  * where one of these is gone or damaged the residual is lost, which is said. */
 static void damaged_state(const char *name, uint8_t residual_reset, bool kept, bool whole)
 {

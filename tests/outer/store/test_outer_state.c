@@ -538,7 +538,7 @@ static bool state_is(struct node *n, uint64_t round, const uint8_t *good, size_t
     return same;
 }
 
-/* What the scrub finds in a running replica: kept states are made again byte for byte, or stay as
+/* What the scrub finds in a running replica: kept states are rebuilt byte for byte, or stay as
  * they are; the replica continues as if nothing had been. */
 static void test_running_repairs(void **state)
 {
@@ -752,7 +752,7 @@ static void test_current_is_found_again(void **state)
         file_lose(&s, "CURRENT");
         file_lose(&s, "3/state");
         assert_int_equal(outer_state_load(&s.replica), ERR_OK);
-        assert_int_equal(s.replica.state[0].round, site ? 2 : 3); /* an aggregator makes it again */
+        assert_int_equal(s.replica.state[0].round, site ? 2 : 3); /* an aggregator repeats it */
         node_again(&s, site ? "cs" : "ca", site);
         assert_int_equal(outer_state_load(&s.replica), ERR_OK);
         assert_int_equal(s.replica.state[0].round, site ? 2 : 3);
@@ -784,7 +784,7 @@ static void test_what_does_not_verify_is_not_current(void **state)
     static uint8_t bytes[1 << 20], parent[1 << 16];
     size_t n = file_get(&a, "3/state", bytes, sizeof bytes), k;
     k = file_get(&a, "2/MANIFEST", parent, sizeof parent);
-    bytes[n / 2] ^= 1; /* the state cannot be made again from that one, either */
+    bytes[n / 2] ^= 1; /* the state cannot be rebuilt from that one, either */
     file_put(&a, "3/state", bytes, n);
     file_lose(&a, "2/MANIFEST");
     assert_int_equal(outer_state_load(&a.replica), ERR_CORRUPT);
@@ -1001,7 +1001,7 @@ static void test_adam(void **state)
     optimizer = OUTER_OPT_MOMENTUM;
 }
 
-/* A fragment of a moment next to one of parameters: begins at zero, is averaged whatever the outer
+/* A fragment of a moment next to one of parameters: begins at zero, is averaged with any outer
  * optimizer, keeps no momentum, and shares the spare with the other. */
 static void test_moments_are_averaged(void **state)
 {

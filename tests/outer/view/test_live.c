@@ -136,7 +136,7 @@ static void an_expired_certificate_is_shown(void **state)
 }
 
 /* 5 s stood still: 2 s of the 3 s of sending were an outage. A killed process: from its last record
- * to the first new step, and the step that is made again. */
+ * to the first new step, and the step that is repeated. */
 static void time_is_spent_on(void **state)
 {
     struct place *p = *state;

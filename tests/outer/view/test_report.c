@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What breaks if this fails: the report's data. It would count an exchange or a refused start
- * twice, call an outage sending, hide what it should show, need directories that nobody has, or let
+ * twice, call an outage sending, hide what it should show, need directories that are gone, or let
  * a name become a script. What the page makes of the data: tests/e2e/page.sh.
  */
 #include "inner/config/json.h"
@@ -100,7 +100,7 @@ static size_t count_of(const char *text, const char *words)
     return n;
 }
 
-/* Whatever its names are, a page has its own two scripts, and reads as text without them. */
+/* With any names a page has its own two scripts, and reads as text without them. */
 static void page_stands_alone(void **state)
 {
     struct place *p = *state;

@@ -201,7 +201,7 @@ static void some_come_twice_some_late(void **state)
     assert_int_equal(count.reordered, late);
 }
 
-/* Packets close together: nobody overtakes, and that must not cut off the distribution's lower
+/* Packets close together: none overtakes, and that must not cut off the distribution's lower
  * half. */
 static void jitter_has_its_distribution(void **state)
 {

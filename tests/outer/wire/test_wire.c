@@ -268,7 +268,7 @@ static void cut_at_every_byte(void **state)
     }
 }
 
-/* Whatever is accepted can be encoded: no length, count or enumeration slipped through. */
+/* All that is accepted can be encoded: no length, count or enumeration slipped through. */
 static void bent(void **state)
 {
     (void)state;

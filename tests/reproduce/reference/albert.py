@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ALBERT of atoll beside Hugging Face's, both ways, and what `atoll plan` says of its payload.
+"""ALBERT of atoll against Hugging Face's, both ways, and what `atoll plan` says of its payload.
 
     albert.py ATOLL TEST_ENCODER_MODEL [--quick]
 

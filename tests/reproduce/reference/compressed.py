@@ -15,7 +15,7 @@ SMALL = ["--model.d_model", 16, "--model.d_ff", 64, "--model.layers", 2, "--trai
 
 
 class Run:
-    """Gradients of every rank, as its optimizer got them, and the parameters in front of and behind each step."""
+    """Gradients of every rank, as its optimizer got them, and the parameters before and after each step."""
 
     def __init__(self, program, ranks, settings, folder):
         words = ["mpirun", "-n", ranks, program, "train", folder, "record", *SMALL, *settings]
@@ -94,5 +94,5 @@ def clipped(run, t, clip, summed):
 
 
 def difference(run, t, x):
-    """Of the parameters behind step t, relative to their norm."""
+    """Of the parameters after step t, relative to their norm."""
     return float(np.linalg.norm(run.params[t + 1] - x) / np.linalg.norm(x))

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The planner inside a site beside closed forms, and beside measured runs of the same program on this machine.
+"""The planner inside a site against closed forms, and against measured runs of the same program on this machine.
 
     inside.py knee ATOLL DIR [--quick] WORDS ...        work 6: speed-up, efficiency, GPU-hours, knee
     inside.py cost ATOLL DIR [--quick] WORDS ...        work 7: accumulation, weak scaling, price
     inside.py exposed ATOLL DIR [--quick] WORDS ...     work 11: exposed communication, diminishing returns
     inside.py search ATOLL DIR WORDS ...                work 14: the pick of the search and the memory of 12 runs
-    inside.py fits TEST_SITE_MODEL DIR                  work 14: 1,000 random settings, planner beside the start-up check
+    inside.py fits TEST_SITE_MODEL DIR                  work 14: 1,000 random settings, planner against the start-up check
     inside.py sums ATOLL DIR [--quick] WORDS ...        work 17: all-reduces between the fitted sizes, overlap and fusion
     inside.py step ATOLL DIR [--quick] WORDS ...        work 20: steps of six shapes from three calibrated widths
 
@@ -160,7 +160,7 @@ def exposed(bench):
         planned.append(plan["exposed_s"])
         off.append(plan["exposed_s"] / run["exposed_s"] - 1)
         shares.append(abs(plan["exposed_s"] - run["exposed_s"]) / run["step_s"])
-    # The warning, beside a scan of the rows of simulated H100s.
+    # The warning, against a scan of the rows of simulated H100s.
     words = ["--plan.gpu", "h100", "--plan.net_gbs", "50", "--model.layers", "24", "--model.d_model", "2048", "--model.heads", "16", "--model.max_seq_len",
              "2048", "--train.seq_len", "2048", "--train.batch_tokens", str(1 << 22), "--device.dtype", "bf16"]
     asked = [bench.atoll, "plan", "--inside", "--search", *words]

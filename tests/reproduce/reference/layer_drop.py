@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Gates of progressive layer dropping, drawn once more from the paper, beside those of a run of atoll.
+"""Gates of progressive layer dropping, drawn once more from the paper, against those of a run of atoll.
 
     layer_drop.py ATOLL SHARDS
 
 1. In float64 from 2010.13369: theta(t) = (1 - keep) exp(-rate t) + keep, p_l = 1 - l / L (1 - theta(t)); layer l runs at step t where a
    number of Philox4x32-10 (Salmon et al. 2011, written here again), key run.seed, is below p_l. The layers of 400 steps of a tiny model
    are in its metrics.jsonl.
-2. A run that keeps every layer beside one without layer dropping.
-3. The scale 1 / p_l of a layer that runs: the losses of a run whose parameters stay (a rate of 1e-12) beside those of models without
+2. A run that keeps every layer against one without layer dropping.
+3. The scale 1 / p_l of a layer that runs: the losses of a run whose parameters stay (a rate of 1e-12) against those of models without
    layer dropping, in which the two matrices of layer l that write into the stream are multiplied by 1 / p_l where its gate is open, and
    by 0 where it is not. These models are made here, from exported safetensors.
 Prints as JSON: scale (largest difference of a loss of 3, relative), difference (steps with another number of layers), apart (|layers drawn - expected| in standard deviations), share (of the

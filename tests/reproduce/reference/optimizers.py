@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Inner optimizers in float64, written from their papers, and atoll's ten steps beside them.
+"""Inner optimizers in float64, written from their papers, and atoll's ten steps against them.
 
     optimizers.py TEST_OPTIM [--test PROGRAM] CASE ..
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Delayed gradients of Ouroboros (1909.06695), with K = 3 modules, beside recorded runs of the test program `ranks`.
+"""Delayed gradients of Ouroboros (1909.06695), with K = 3 modules, against recorded runs of the test program `ranks`.
 
     stale.py RANKS
 
@@ -8,7 +8,7 @@
    theirs. Module k of K has the fresh gradient of K - 1 - k steps ago, and none before.
 2. AdamW in float64 from Loshchilov & Hutter (1711.05101), fed with the recorded gradients of a run that learns. A module that has no
    gradient yet keeps its parameters, its moments and its count of steps. The tied table always has one, the head's.
-3. Bits: one module with train.pipeline = stale, and three modules one after the other on two ranks, beside no modules at all.
+3. Bits: one module with train.pipeline = stale, and three modules one after the other on two ranks, against no modules at all.
 Prints as JSON: frozen, difference (both relative to the largest value), same (1: the bits of 3 agree).
 """
 import json

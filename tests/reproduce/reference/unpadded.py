@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Time of a training step against its real tokens, ours beside PyTorch's BERT padded and packed, all in one run and in turn.
+"""Time of a training step against its real tokens, ours against PyTorch's BERT padded and packed, all in one run and in turn.
 
     unpadded.py ATOLL BUILD/tests [--quick]
 
 Processor time of one thread, which other programs on the machine hardly change; medians of the rounds. 4096 slots in sequences of 128.
 1. test_encoder_model compares a packed batch with transformers' padded one, in float64 (tests/golden/bert): logits, gradients, ten steps.
-2. Logits of a random transformers BERT on a padded batch with its mask, beside `atoll sample` on each sequence without padding.
+2. Logits of a random transformers BERT on a padded batch with its mask, against `atoll sample` on each sequence without padding.
 3. Steps at fills of 40 to 100 %: fit time = a + b tokens, speed against slots / tokens.
 4. Steps with 5 to 60 % of the tokens masked: fit time = a + b rows.
 5. bench_loader: the slowest kind of batch of 4096 slots over a step of 4096 tokens on two cores.
