@@ -137,7 +137,7 @@ def time_to(measures, run: Run, level: Sample):
 
 
 def loss_at(measures, run: Run, seconds: Sample):
-    """eval loss after a number of seconds of training, by a line between two evaluations"""
+    """eval loss after this number of seconds of training, by a line between two evaluations"""
     return measures(run, f"loss_at.{seconds.mean:.10g}")
 
 
