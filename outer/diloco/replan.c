@@ -25,8 +25,8 @@ static double trained_share(const struct replan_round *r, double waited_s)
     return r->trained_s / (r->trained_s + waited_s);
 }
 
-/* What of the waiting is believed: of the exchange no more than what the one before took, on a line
- * as slow as two uploads say, and what it takes on a line as fast as the last one says. */
+/* What of the waiting is believed: of the exchange no more than what the one before took, on a link
+ * as slow as two uploads say, and what it takes on a link as fast as the last one says. */
 static double confirmed_s(const struct replan *p, const struct replan_round *r)
 {
     double before_s = p->upload_s[1], upload_s = p->upload_s[0], now_s = r->upload_s;

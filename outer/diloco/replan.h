@@ -8,7 +8,7 @@
  *
  * One exchange says nothing: an outage ends, and times vary. When a round is sealed, the exchange
  * of the round before is known and of this one the upload. An exchange counts for no more than two
- * uploads confirm, or the exchange before it. So a line that becomes slower is believed two uploads
+ * uploads confirm, or the exchange before it. So a link that becomes slower is believed two uploads
  * later, a slower download alone one round later still. A round gets shorter after three rounds in
  * which the configured steps would do, or half as many.
  */

@@ -37,7 +37,7 @@ struct exchange_cost { /* seconds per value of a fragment, storage included */
     double commit_s, sum_s; /* serial: once a round; and once for each contribution of the round */
 };
 double
-line_wire_bytes(double payload); /* bytes of a payload on the line, headers and records included */
+line_wire_bytes(double payload); /* bytes of a payload on the link, headers and records included */
 /* Seconds for `bytes` of payload one way, without the line's delay: interpolated from the measured
  * times, or a model of TCP with slow start after the pause of a round. */
 double line_transfer_s(const struct line *l, double bytes, bool up);

@@ -57,7 +57,7 @@ static void advise_buffers(double way_bytes, unsigned streams, FILE *out)
         bytes *= 2;
     fprintf(
         out,
-        "tcp %.0f KiB are in flight on this line, more than the buffers of %u connections hold; "
+        "tcp %.0f KiB are in flight on this link, more than the buffers of %u connections hold; "
         "as root, at both ends:\n"
         "     sysctl -w net.ipv4.tcp_wmem=\"4096 65536 %.0f\" net.ipv4.tcp_rmem=\"4096 131072 "
         "%.0f\"\n",
@@ -83,7 +83,7 @@ void tcp_advise(const struct tcp_settings *t, double bps, double rtt_s, unsigned
               "     sysctl -w net.ipv4.tcp_slow_start_after_idle=0\n",
               out);
     if (bbr && streams > 1 && buffer >= 2 * way_bytes)
-        fputs("tcp one connection with bbr fills this line, several compete for its "
+        fputs("tcp one connection with bbr fills this link, several compete for its "
               "queue: site.streams: auto\n",
               out);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TCP_H
 #define TCP_H
-/* The kernel's settings that limit the throughput of a TCP connection over a long line. The
+/* The kernel's settings that limit the throughput of a TCP connection over a long link. The
  * operator owns these settings: this module reads them and names the commands that change them.
  */
 #include <stdbool.h>

@@ -14,7 +14,7 @@ bool plan_settings_given(const struct measured *m)
     return m->times.plan_step_s > 0 && m->plan_up_mbit > 0 && m->plan_down_mbit > 0;
 }
 
-/* Of site.streams: auto, what the link will choose once it has measured this line. */
+/* Of site.streams: auto, what the link will choose once it has measured this link. */
 static unsigned streams_of(const struct outer_settings *o, const struct measured *m)
 {
     bool bbr = m->plan_congestion == PLAN_CONGESTION_BBR;

@@ -138,7 +138,7 @@ static enum err rate(struct probe *c, const char *what,
                        " is too little for this link",
                        what, c->most_mib);
     f->bps = 8 / beta * line_wire_bytes((double)largest) / (double)largest;
-    fprintf(stderr, "%-4s %.4g Mbit/s on the line, fitted up to %zu KiB, varies by %.1f %%\n", what,
+    fprintf(stderr, "%-4s %.4g Mbit/s on the link, fitted up to %zu KiB, varies by %.1f %%\n", what,
             f->bps / 1e6, largest >> 10, 100 * f->variation);
     return ERR_OK;
 }

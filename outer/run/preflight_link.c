@@ -170,7 +170,7 @@ static void check_rate(struct preflight *p, const struct link_dial *d)
         p, slow || long_round ? PREFLIGHT_WARN : PREFLIGHT_OK, "rate",
         "%.4g Mbit/s up, round trip %.1f ms%s; a contribution takes %.3g s%s%s", mbit, 1e3 * rtt_s,
         plan, limit > 0 && limit < mbit ? (double)p->round_up * 8e-6 / limit : contribution_s,
-        slow ? ": the line is slower than the plan: measure it with atoll probe, and plan "
+        slow ? ": the link is slower than the plan: measure it with atoll probe, and plan "
                "again"
              : "",
         long_round ? ": longer than the steps between two rounds: raise outer.sync_every" : "");

@@ -79,7 +79,7 @@ static const struct topology_preset presets[] = {
      "# regulators' reports of LTE: 20-60 Mbit/s down, 5-20 up, 40-60 ms with long tails; buffers "
      "of base stations hold\n"
      "# hundreds of ms. Radio loss is repaired below IP; what is left comes in runs. A handover "
-     "cuts the line now and then.\n"
+     "cuts the link now and then.\n"
      "wan:\n"
      "  sites: [a, b, aggregator]\n"
      "link:\n"

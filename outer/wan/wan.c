@@ -97,7 +97,7 @@ static void warn(const struct topology *t, const char *why)
             "WARNING: %s%sa relay of TCP streams stands in for the emulated network: rate, delay, "
             "jitter "
             "and outages only.\n"
-            "WARNING: NOT emulated: %sfull queues, TCP's behaviour on a long line. Good for tests, "
+            "WARNING: NOT emulated: %sfull queues, TCP's behaviour on a long link. Good for tests, "
             "not for figures.\n",
             why, *why ? ";\nWARNING: " : "",
             chance ? "loss, duplication and reordering (which this topology asks for), " : "");

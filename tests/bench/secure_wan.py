@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What secure aggregation costs on a long line: three sites and an aggregator on an emulated network, with masks and without, in turns.
+"""What secure aggregation costs on a long link: three sites and an aggregator on an emulated network, with masks and without, in turns.
 
     tests/bench/secure_wan.py ATOLL SCRATCH [--topology NAME] [--turns N] [--codec NAME] [--width N] [--csv FILE]
 

@@ -481,7 +481,7 @@ static enum err amendments_ask(void *self, const struct link_service *service)
 }
 
 /* Its rate halves in mid-run, at several places of a round; the aggregator amends outer.sync_every,
- * and training has 95 % again in the third round with the slower line, with overlap too. The same
+ * and training has 95 % again in the third round with the slower link, with overlap too. The same
  * run with the amendments that were recorded, given before the first step and without outer.replan,
  * ends with the same bits. */
 static void a_line_that_halves(void **state)

@@ -31,6 +31,7 @@ WORDS = {
     "so many": (r"\b[Ss]o many\b", "the number; its name"),
     "of then": (r"\bof then\b", "former; of that time"),
     "all the same": (r"\b[Aa]ll the same\b", "nevertheless; anyway"),
+    "slow line": (r"\b[Ss]low(?:er)? lines?\b", "a slow link"),
     "anew": (r"(?<!started )\banew\b", "again; rewritten"),
 }
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "words.csv")

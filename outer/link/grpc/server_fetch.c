@@ -9,7 +9,7 @@
 enum {
     CHUNK_LEAST = 4096,
     LOOK_MS = 1000,
-    STILL_LEAST_MS = 15000 /* a line with losses may be silent for some seconds */
+    STILL_LEAST_MS = 15000 /* a link with losses may be silent for some seconds */
 };
 
 struct progress { /* of the download's connection */

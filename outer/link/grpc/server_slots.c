@@ -10,7 +10,7 @@
 #include "outer/link/grpc/server.h"
 
 enum {
-    SILENT_LEAST_MS = 5000, /* 5 s without data do not prove a broken line, but justify giving the
+    SILENT_LEAST_MS = 5000, /* 5 s without data do not prove a broken link, but justify giving the
                                slot to another site */
     SILENT_MOST_MS = 60000,
     SILENT_CHUNKS =
@@ -31,7 +31,7 @@ static unsigned slot_share(const struct link_server *s)
     return (s->o.receiving_most + sites - 1) / sites;
 }
 
-/* Joining streams leave one slot for each site; else a few sites with slow lines would delay all
+/* Joining streams leave one slot for each site; else a few sites with slow links would delay all
  * others. This function and those after it run under the server's mutex. */
 static bool slot_free_for(const struct link_server *s, const struct server_call *call)
 {

@@ -385,7 +385,7 @@ static void bytes_follow_the_offer(void **state)
     free(payload);
 }
 
-/* How far a sender may go ahead of a reader that reads nothing: on a long line it is the receive
+/* How far a sender may go ahead of a reader that reads nothing: on a long link it is the receive
  * window that keeps the sender's own queue full. */
 static void a_window_of_a_long_line(void **state)
 {

@@ -556,7 +556,7 @@ static void silence_costs_the_slot(void **state)
     link_shutdown(s, 1000);
 }
 
-/* While no other stream waits, a slow line keeps its slot. */
+/* While no other stream waits, a slow link keeps its slot. */
 static void silence_alone_costs_nothing(void **state)
 {
     (void)state;
