@@ -5,7 +5,7 @@
     tests/structure/length.py [ROOT]      ends with 1 above the limit, and names pages without a reader
     tests/structure/length.py --pages     the words of each page
 
-A word has a letter or a digit. So the bars of tables (4,700) and signs by themselves (2,300: =, +, ->, a middle dot) are none, which
+A word has a letter or a digit. So the bars of tables (4,500) and signs by themselves (2,000: =, +, ->, a middle dot) are none, which
 `wc -w` counts. Words of code blocks count. Not counted: pages and tables that a program writes.
 """
 import re
