@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-LIMIT = 62270
+LIMIT = 62030
 GENERATED = ("docs/configuration.md", "docs/events.md", "docs/metrics.md", "docs/refusals.md", "docs/reliability.md", "docs/reproductions.md")
 TABLES = ("| name | type | of | meaning |", "| key | allowed | default | pinned | meaning |")  # atoll watch --help-metrics, atoll wan --help-keys
 WITHOUT_READER = ("README.md",)  # for everyone
