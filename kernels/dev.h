@@ -646,6 +646,13 @@ struct dev_ops {
     void (*graph_run)(struct dev *d, const struct dev_graph *g);
 };
 
+/* Whether the device chooses kernels by measurement: a run whose bits must repeat fixes the choice
+ * before its first step. */
+enum dev_tuning {
+    DEV_TUNING_NONE,
+    DEV_TUNING_KEPT, /* it follows `chosen`; attention also measures what that does not name */
+    DEV_TUNING_NOW   /* results of ops are discarded: products may be run many times */
+};
 struct dev { /* backends embed it first */
     const struct dev_ops *ops;
     const char *kind; /* "cpu", "cuda" */
@@ -659,12 +666,12 @@ struct dev { /* backends embed it first */
     uint64_t sync_count; /* times that the host waited until the device was idle */
     unsigned events;     /* numbers given out by dev_events() */
     char note[256];      /* for the log: processor, ISA, library and its version */
-    /* CUDA with attention "auto": the kernel chosen for each shape, by measurement at its first use
-     * (kernels/cuda/choice.h). A shape that the text names already is not measured: ranks and
-     * resumed runs that must compute the same bits receive the text before their first op. */
-    char attention[256];
-    bool autotune; /* the device chooses kernels by measurement: a run whose bits must repeat fixes
-                      the choice before its first step */
+    /* CUDA with attention "auto": the kernels chosen by measurement, attention's and the algorithms
+     * of products, each with its shape (kernels/cuda/choice.h). What the text names already is not
+     * measured: ranks and resumed runs that must compute the same bits receive the text before
+     * their first op. */
+    char chosen[1280];
+    enum dev_tuning autotune;
 };
 
 struct dev_options {

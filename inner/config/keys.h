@@ -606,7 +606,8 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "Operands of the model's matrix products, without those of attention. model: "       \
               "device.dtype. fp8: rounded to E5M2 (Wang et al. 2018), on the CPU alone. "          \
               "fp8_hybrid: weights and activations to E4M3, gradients to E5M2, with a scale for "  \
-              "each operand; a GPU multiplies so (compute capability 8.9; not yet seen to work). " \
+              "each operand; a GPU multiplies so (compute capability 8.9; not yet seen to work, "  \
+              "and by computation slower than bf16: each product rounds its operands). "           \
               "Sums in f32. Emulated on the CPU, slower than f32.")                                \
     X(device, accumulator, INT, .level = CONFIG_EXPERT, .fallback = "0", .min = 0, .max = 22,      \
       .unit = "bits",                                                                              \
@@ -618,9 +619,11 @@ CHOICES_INNER(CONFIG_ENUM)
       .help =                                                                                      \
           "With device.accumulator: number of terms that are summed apart first. 0: one level.")   \
     X(device, attention, CHOICE(device_attention), .level = CONFIG_EXPERT, .fallback = "auto",     \
-      .help = "GPU: attention kernels. auto: ours or cuDNN's, the faster of those that repeat "    \
-              "bit for bit, measured before the first step and kept in the checkpoint. own: "      \
-              "ours. cudnn: cuDNN's fastest, whose backward pass does not repeat bit for bit.")    \
+      .help =                                                                                      \
+          "GPU: attention kernels. auto: ours or cuDNN's, the faster of those that repeat "        \
+          "bit for bit, measured before the first step and kept in the checkpoint, as are the "    \
+          "algorithms of matrix products. own: ours, and no measurement. cudnn: cuDNN's fastest, " \
+          "whose backward pass does not repeat bit for bit.")                                      \
     X(device, graphs, CHOICE(device_graphs), .level = CONFIG_EXPERT, .fallback = "off",            \
       .help = "GPU: launches forward and backward of repeated batch shapes as CUDA graphs, with "  \
               "the same bits. auto: times both ways in the first 16 steps and keeps the faster.")  \

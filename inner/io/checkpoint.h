@@ -28,8 +28,8 @@ struct checkpoint_meta {
     uint64_t seed;        /* run.seed */
     struct digest model;  /* of the tensor table: names, shapes, offsets */
     const char *settings; /* config_canonical text of what a resumed run must share; "" for none */
-    char device[560]; /* "cpu oneDNN 2.6.3 avx512_core_amx": a run repeats bit for bit only with the
-                         same */
+    char device[1600];    /* "cpu oneDNN 2.6.3 avx512_core_amx": a run repeats bit for bit only with
+                            the    same */
     uint32_t threads, ranks;
 };
 struct checkpoint_part {

@@ -12,7 +12,7 @@
 #include "kernels/base/log.h"
 
 enum { PARTS_MAX = 8 + METHODS_MAX + OPTIM_STATES };
-#define CHOSEN " chosen=" /* before dev->attention, after the device's note */
+#define CHOSEN " chosen=" /* before dev->chosen, after the device's note */
 
 struct counters { /* what a checkpoint holds in addition to slabs */
     uint64_t *tokens;
@@ -90,18 +90,18 @@ static struct checkpoint_meta describe(const struct train *t)
         .ranks = (uint32_t)t->coll->size,
     };
     const struct dev *d = t->dev;
-    snprintf(meta.device, sizeof meta.device, "%s%s%s", d->note, *d->attention ? CHOSEN : "",
-             d->attention);
+    snprintf(meta.device, sizeof meta.device, "%s%s%s", d->note, *d->chosen ? CHOSEN : "",
+             d->chosen);
     return meta;
 }
 
-/* The attention kernel chosen in the stored run is used again, unless this device has no choice. It
- * then no longer counts as a difference of the devices. */
-static void adopt_attention(struct dev *d, struct checkpoint_meta *was, struct checkpoint_meta *is)
+/* The kernels chosen in the stored run are used again, unless this device has no choice. They then
+ * no longer count as a difference of the devices. */
+static void adopt_chosen(struct dev *d, struct checkpoint_meta *was, struct checkpoint_meta *is)
 {
     char *record = strstr(was->device, CHOSEN);
     if (record && d->autotune) {
-        snprintf(d->attention, sizeof d->attention, "%s", record + strlen(CHOSEN));
+        snprintf(d->chosen, sizeof d->chosen, "%s", record + strlen(CHOSEN));
         *record = 0;
     }
     record = strstr(is->device, CHOSEN);
@@ -341,7 +341,7 @@ static enum err find_checkpoint(struct train *t, struct checkpoint_reader **r)
     tell_errors(t, &got);
     tell_steps(t->settings, &got);
     t->step = t->saved.step = (int64_t)got.step;
-    adopt_attention(t->dev, &got, &want);
+    adopt_chosen(t->dev, &got, &want);
     warn_if_different(&got, &want);
     return ERR_OK;
 }
@@ -434,19 +434,22 @@ static enum err resume(struct train *t, struct stream *s)
     return e;
 }
 
-/* Attention kernels differ in their last bits, and the fastest is chosen by measurement: before the
- * first step, in one pass whose gradients are discarded, unless a checkpoint names the choice. All
- * ranks use the lead's choice. */
-static enum err choose_attention(struct train *t)
+/* Kernels of attention and algorithms of products differ in their last bits, and the fastest is
+ * chosen by measurement: before the first step, in one pass whose gradients are discarded, unless a
+ * checkpoint names the choice. All ranks use the lead's choice. */
+static enum err choose_kernels(struct train *t)
 {
     struct dev *d = t->dev;
-    if (d->autotune && !*d->attention) {
+    if (d->autotune && !*d->chosen) {
         struct model_loss loss;
         objective_step(t->data.loader, (uint64_t)t->step, 0, t->data.micro_sequences,
                        t->data.batch);
-        TRY(model_step(t->model, t->data.batch, 1, NULL, &loss));
+        d->autotune = DEV_TUNING_NOW;
+        enum err e = model_step(t->model, t->data.batch, 1, NULL, &loss);
+        d->autotune = DEV_TUNING_KEPT;
+        TRY(e);
     }
-    return t->coll->ops->broadcast_host(t->coll, d->attention, sizeof d->attention);
+    return t->coll->ops->broadcast_host(t->coll, d->chosen, sizeof d->chosen);
 }
 
 /* The sources of data.train continue where the checkpoint left them. */
@@ -478,7 +481,7 @@ enum err train_resume(struct train *t)
     TRY(dev_sync(t->dev));
     TRY(methods_resumed(&t->methods));
     TRY(t->division.how->resumed(t));
-    return choose_attention(t);
+    return choose_kernels(t);
 }
 
 static void put_zeros(struct checkpoint_writer *w, const uint8_t *zeros, size_t room, size_t bytes)

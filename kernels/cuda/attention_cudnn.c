@@ -76,8 +76,8 @@ enum err cuda_attention_open(struct cuda *c, const char *mode)
             true, "attention",
             "kept=cudnn repeats=no why=\"its backward adds in the order in "
             "which blocks finish: a resumed run has other bits than one that was not stopped\"");
-    if (t->mode == MODE_AUTO && t->library)
-        c->dev.autotune = true;
+    if (t->mode == MODE_AUTO && c->dev.model_type == DTYPE_BF16)
+        c->dev.autotune = DEV_TUNING_KEPT;
     return ERR_OK;
 }
 
@@ -349,11 +349,11 @@ static enum choice decide(struct pass *p)
     if (c->attention->mode == MODE_CUDNN)
         return CHOICE_CUDNN;
     struct choice_shape key = key_of(&p->shape);
-    enum choice was = choice_find(c->dev.attention, &key, p->dqkv != NULL);
+    enum choice was = choice_find(c->dev.chosen, &key, p->dqkv != NULL);
     if (was != CHOICE_NONE || c->graphs.capturing)
         return was;
     enum choice now = measure(p);
-    return choice_keep(c->dev.attention, sizeof c->dev.attention, &key, p->dqkv != NULL, now)
+    return choice_keep(c->dev.chosen, sizeof c->dev.chosen, &key, p->dqkv != NULL, now)
                ? now
                : CHOICE_OWN; /* what cannot be recorded cannot be resumed */
 }

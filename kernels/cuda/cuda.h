@@ -124,6 +124,7 @@ enum epilogue {
     EPILOGUE_NONE,
     EPILOGUE_BIAS,        /* + bias (N) */
     EPILOGUE_BIAS_GELU,   /* pre = a b + bias, c = gelu_tanh(pre) */
+    EPILOGUE_DGELU,       /* c = (a b) gelu_tanh'(pre) */
     EPILOGUE_COLUMN_SUMS, /* column sums of b (K,N) with b_t, or of a (K,M) with a_t, go to sums */
 };
 struct product {
@@ -139,7 +140,7 @@ struct product {
     const float *a_scale, *b_scale; /* device: factors of the operands */
     enum epilogue epilogue;
     const void *bias; /* EPILOGUE_BIAS*: (N), type of c */
-    void *pre;        /* EPILOGUE_BIAS_GELU, written: (M,N), type and stride of c */
+    void *pre;        /* EPILOGUE_BIAS_GELU, written; _DGELU, read: (M,N), type and stride of c */
     void *sums;       /* EPILOGUE_COLUMN_SUMS: (M) f32, overwritten: row sums of op(a) */
 };
 
@@ -152,6 +153,8 @@ void cuda_matmul_version(char *out, size_t size); /* "cuBLASLt 13.1.0" */
  * caller computes the parts. Without an epilogue the library always has a product, or the device
  * fails. With M, N or K 0 it adds nothing and returns true. */
 bool cuda_matmul_run(struct cuda *c, const struct product *p);
+/* Hash of all that the choice of an algorithm for this product depends on. */
+uint32_t cuda_matmul_shape(const struct product *p);
 
 /* A product without epilogue whose operands, of type `in`, are rounded to fp8 first. False: the
  * device failed. */

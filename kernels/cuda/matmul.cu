@@ -3,19 +3,25 @@
  * The library is column-major: row-major c (M,N) = a b is its c^T (N,M) = b^T a^T, so its A is our
  * b and its B our a, and a bias along N runs along its rows, as its epilogues want.
  *
- * The heuristic runs once per shape, types, epilogue and alignment; the first algorithm whose
- * workspace fits is used from then on. At most CUDA_PLANS_MAX plans are cached; a new one replaces
- * the least recently used, and a shape that returns gets the same algorithm. With one stream and
- * one algorithm a GEMM repeats bit for bit on the same GPU, library version and shape. The file has
+ * The heuristic runs once per shape, types, epilogue and alignment and names up to CANDIDATES
+ * algorithms whose workspace fits. While the device tunes (DEV_TUNING_NOW) each is measured on the
+ * operands, and the record (choice.h) keeps the fastest; otherwise the recorded one is used, or the
+ * heuristic's first. At most CUDA_PLANS_MAX plans are cached; a new one replaces the least recently
+ * used, and a shape that returns gets the same algorithm. With one stream and one algorithm a GEMM
+ * repeats bit for bit on the same GPU, library version and shape. The file has
  * no kernel; it is CUDA C so that dev_cuda.c is the only C file that needs CUDA's headers.
  */
 #include "kernels/cuda/tile.cuh"
 #include "kernels/scalar/fp8.h"
+extern "C" {
+#include "kernels/cuda/choice.h"
+}
 #include <cublasLt.h>
 #include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 
-enum { WORKSPACE_BYTES = 32 << 20 }; /* cuBLAS's own choice on Hopper */
+enum { WORKSPACE_BYTES = 32 << 20, CANDIDATES = 8 }; /* 32 MiB: cuBLAS's own choice on Hopper */
 
 struct key { /* all inputs of the choice of an algorithm; zeroed before it is filled, compared as
                 bytes */
@@ -37,6 +43,7 @@ struct matmul {
     struct plan plans[CUDA_PLANS_MAX];
     size_t count;
     uint64_t calls;
+    bool measured;   /* plans hold what this device measured, not yet what the record says */
     void *workspace; /* device memory, allocated by the first GEMM */
 };
 
@@ -146,6 +153,8 @@ static cublasLtEpilogue_t epilogue(enum epilogue f)
         return CUBLASLT_EPILOGUE_BIAS;
     case EPILOGUE_BIAS_GELU:
         return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case EPILOGUE_DGELU:
+        return CUBLASLT_EPILOGUE_DGELU;
     case EPILOGUE_COLUMN_SUMS:
         return CUBLASLT_EPILOGUE_BGRADB;
     case EPILOGUE_NONE:
@@ -156,12 +165,12 @@ static cublasLtEpilogue_t epilogue(enum epilogue f)
 
 static bool has_bias(enum epilogue f) /* or its gradient: the same pointer */
 {
-    return f != EPILOGUE_NONE;
+    return f != EPILOGUE_NONE && f != EPILOGUE_DGELU;
 }
 
 static bool has_pre(enum epilogue f)
 {
-    return f == EPILOGUE_BIAS_GELU;
+    return f == EPILOGUE_BIAS_GELU || f == EPILOGUE_DGELU;
 }
 
 static enum err set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what, const void *value,
@@ -217,25 +226,28 @@ static enum err describe(struct plan *plan, const struct product *p)
     return ERR_OK;
 }
 
-/* Sets plan->none when the library has no algorithm; this is a result, not an error. */
-static enum err choose(struct matmul *m, struct plan *plan)
+/* The algorithms that the library proposes, best first by its own estimate. Sets plan->none when
+ * there is none; this is a result, not an error. */
+static enum err propose(struct matmul *m, struct plan *plan,
+                        cublasLtMatmulHeuristicResult_t found[CANDIDATES], int *count)
 {
     const cublasLtMatmulPreferenceAttributes_t what[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     const uint32_t bytes[] = {plan->key.b_align, plan->key.a_align, plan->key.c_align,
                               plan->key.c_align};
-    cublasLtMatmulHeuristicResult_t found;
-    int count = 0;
+    int proposed = 0;
+    *count = 0;
     for (int i = 0; i < 4; i++)
         LT(cublasLtMatmulPreferenceSetAttribute(m->preference, what[i], &bytes[i],
                                                 sizeof bytes[i]));
     cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(m->library, plan->product, plan->a, plan->b, plan->c,
-                                       plan->c, m->preference, 1, &found, &count);
-    plan->none =
-        status != CUBLAS_STATUS_SUCCESS || count == 0 || found.state != CUBLAS_STATUS_SUCCESS;
-    plan->algo = found.algo;
+                                       plan->c, m->preference, CANDIDATES, found, &proposed);
+    for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < proposed; i++)
+        if (found[i].state == CUBLAS_STATUS_SUCCESS)
+            found[(*count)++] = found[i];
+    plan->none = *count == 0;
     const struct key *k = &plan->key;
     if (!plan->none || k->epilogue != EPILOGUE_NONE)
         return ERR_OK;
@@ -244,6 +256,89 @@ static enum err choose(struct matmul *m, struct plan *plan)
                    "forms %d and %d, result %d): %s",
                    k->M, k->N, k->K, k->in, k->a_form, k->b_form, k->out,
                    cublasLtGetStatusName(status));
+}
+
+static cublasStatus_t submit(struct cuda *c, const struct plan *plan, const struct product *p)
+{
+    struct matmul *m = c->matmul;
+    const float one = 1, beta = p->accumulate ? 1 : 0;
+    cuda_set_device(c);
+    return cublasLtMatmul(m->library, plan->product, &one, p->b, plan->a, p->a, plan->b, &beta,
+                          p->c, plan->c, p->c, plan->c, &plan->algo, m->workspace, WORKSPACE_BYTES,
+                          (cudaStream_t)c->stream);
+}
+
+struct trial {
+    struct cuda *c;
+    const struct plan *plan;
+    const struct product *p;
+    bool refused;
+};
+
+static void try_once(void *self)
+{
+    struct trial *t = (struct trial *)self;
+    t->refused = t->refused || submit(t->c, t->plan, t->p) != CUBLAS_STATUS_SUCCESS;
+}
+
+static uint16_t name_of(const cublasLtMatmulAlgo_t *algo)
+{
+    uint32_t hash = choice_hash(algo, sizeof *algo);
+    return (uint16_t)(hash ^ hash >> 16);
+}
+
+/* Results are discarded while the device tunes, also those that are added to. */
+static size_t measure(struct cuda *c, struct plan *plan, const struct product *p,
+                      const cublasLtMatmulHeuristicResult_t *found, size_t count)
+{
+    double ms[CANDIDATES];
+    for (size_t i = 0; i < count; i++) {
+        plan->algo = found[i].algo;
+        struct trial t = {c, plan, p, false};
+        ms[i] = cuda_ms(c, try_once, &t);
+        if (t.refused)
+            ms[i] = INFINITY;
+    }
+    size_t best = choice_fastest(ms, count);
+    cuda_log(false, "product",
+             "M=%zu N=%zu K=%zu a_t=%d b_t=%d epilogue=%d added=%d first_ms=%.4f kept=%zu ms=%.4f",
+             p->M, p->N, p->K, p->a_t, p->b_t, (int)p->epilogue, p->accumulate, ms[0], best,
+             ms[best]);
+    return best;
+}
+
+/* plan->algo: the one that the record names, else the fastest if the device tunes, else the first.
+ */
+static void choose(struct cuda *c, struct plan *plan, const struct product *p,
+                   const cublasLtMatmulHeuristicResult_t *found, size_t count)
+{
+    const struct choice_product shape = {CHOICE_ALGORITHM, cuda_matmul_shape(p)};
+    int decided = c->dev.autotune ? choice_product_find(c->dev.chosen, shape) : -1;
+    bool now = c->dev.autotune == DEV_TUNING_NOW && !c->graphs.capturing;
+    size_t best = 0;
+    for (size_t i = 0; decided >= 0 && i < count; i++)
+        if (name_of(&found[i].algo) == decided)
+            best = i;
+    if (decided < 0 && now && count > 1) {
+        best = measure(c, plan, p, found, count);
+        if (!choice_product_keep(c->dev.chosen, sizeof c->dev.chosen, shape,
+                                 name_of(&found[best].algo)))
+            best = 0; /* what cannot be recorded cannot be resumed */
+    }
+    plan->algo = found[best].algo;
+    c->matmul->measured |= now;
+}
+
+/* After tuning the plans follow the record, which may be another rank's by now. */
+static void measured_drop(struct cuda *c)
+{
+    struct matmul *m = c->matmul;
+    if (!m->measured || c->dev.autotune == DEV_TUNING_NOW)
+        return;
+    for (size_t i = 0; i < m->count; i++)
+        plan_close(&m->plans[i]);
+    m->count = 0;
+    m->measured = false;
 }
 
 /* An unused plan, or the least recently used one, closed. */
@@ -260,9 +355,12 @@ static struct plan *plan_free(struct matmul *m)
 }
 
 /* The plan of this shape, made at its first use. */
-static enum err find(struct matmul *m, const struct product *p, struct plan **found)
+static enum err find(struct cuda *c, const struct product *p, struct plan **found)
 {
+    struct matmul *m = c->matmul;
     struct key k = key_of(p);
+    cublasLtMatmulHeuristicResult_t proposed[CANDIDATES];
+    int count = 0;
     m->calls++;
     for (size_t i = 0; i < m->count; i++)
         if (memcmp(&m->plans[i].key, &k, sizeof k) == 0) {
@@ -275,9 +373,17 @@ static enum err find(struct matmul *m, const struct product *p, struct plan **fo
     plan->used = m->calls;
     enum err e = describe(plan, p);
     if (e == ERR_OK)
-        e = choose(m, plan);
+        e = propose(m, plan, proposed, &count);
     plan->none = plan->none || e; /* an older library may not have the epilogue */
+    if (!plan->none)
+        choose(c, plan, p, proposed, (size_t)count);
     return p->epilogue == EPILOGUE_NONE ? e : ERR_OK;
+}
+
+uint32_t cuda_matmul_shape(const struct product *p)
+{
+    const struct key k = key_of(p);
+    return choice_hash(&k, sizeof k);
 }
 
 /* GELU's auxiliary stride is a multiple of 8 and its pointer of 16 bytes. */
@@ -290,18 +396,15 @@ static enum err run(struct cuda *c, const struct product *p, bool *done)
 {
     struct matmul *m = c->matmul;
     struct plan *plan = NULL;
-    const float one = 1, beta = p->accumulate ? 1 : 0;
-    TRY(find(m, p, &plan));
+    if (!m->workspace)
+        TRY(c->dev.ops->alloc(&c->dev, &m->workspace, WORKSPACE_BYTES));
+    measured_drop(c);
+    TRY(find(c, p, &plan));
     *done = !plan->none;
     if (plan->none)
         return ERR_OK;
-    if (!m->workspace)
-        TRY(c->dev.ops->alloc(&c->dev, &m->workspace, WORKSPACE_BYTES));
     TRY(point(plan, p));
-    cuda_set_device(c);
-    cublasStatus_t status = cublasLtMatmul(
-        m->library, plan->product, &one, p->b, plan->a, p->a, plan->b, &beta, p->c, plan->c, p->c,
-        plan->c, &plan->algo, m->workspace, WORKSPACE_BYTES, (cudaStream_t)c->stream);
+    cublasStatus_t status = submit(c, plan, p);
     if (p->epilogue != EPILOGUE_NONE &&
         (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)) {
         plan->none = true; /* the algorithm of the heuristic cannot run; nothing was launched */

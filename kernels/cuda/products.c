@@ -4,7 +4,9 @@
  * first, because the library adds it in the type of the result. With operands in fp8 no epilogue is
  * fused.
  */
+#include "kernels/cuda/choice.h"
 #include "kernels/cuda/cuda.h"
+#include <math.h>
 
 static size_t type_bytes(const struct cuda *c)
 {
@@ -131,34 +133,88 @@ static void weight_gradient(struct cuda *c, const struct dev_linear *a,
         multiply(c, &p); /* the device records a failure */
 }
 
-/* The activation's slope is a pass after the product: fused with it (DGELU_BGRAD), an H200 reaches
- * 288 TFLOP/s in dx and dw together, where other layers reach 600 to 640. False: the device failed.
- */
+/* The gradient of the input of a layer whose input is an activation, in one of two ways. */
+struct slope_way {
+    struct cuda *c;
+    const struct dev_linear *a;
+    const struct dev_linear_grad *g;
+    struct product p; /* without epilogue */
+    bool fused, failed;
+};
+
+/* Either the product, then a pass for slope and bias sums; or the slope inside the product
+ * (DGELU), then a pass that reads for the sums. Both at once (DGELU_BGRAD) reached 288 TFLOP/s on
+ * an H200 in dx and dw together, where other layers reach 600 to 640. */
+static void slope_run(void *self)
+{
+    struct slope_way *w = self;
+    struct product p = w->p;
+    if (w->fused) {
+        p.epilogue = EPILOGUE_DGELU;
+        p.pre = (void *)(uintptr_t)w->g->pre; /* read */
+    }
+    w->failed = w->failed || !multiply(w->c, &p);
+    if (w->failed || (w->fused && !w->g->pre_dbias))
+        return;
+    cuda_act_bwd(w->c, &(struct cuda_act_bwd){.dy = w->g->dx,
+                                              .dbias = w->g->pre_dbias,
+                                              .pre = w->fused ? NULL : w->g->pre,
+                                              .act = w->fused ? DEV_ACT_NONE : w->g->act,
+                                              .rows = w->a->T,
+                                              .N = w->a->K});
+}
+
+/* Whether the slope goes into the product: as recorded; while the device tunes, as measured. */
+static bool slope_fused(struct slope_way *w)
+{
+    struct dev *d = &w->c->dev;
+    if (w->g->act != DEV_ACT_GELU_TANH || !d->autotune || w->c->gpu.fp8)
+        return false;
+    const struct choice_product shape = {CHOICE_SLOPE, cuda_matmul_shape(&w->p)};
+    int decided = choice_product_find(d->chosen, shape);
+    if (decided >= 0 || d->autotune != DEV_TUNING_NOW || w->c->graphs.capturing)
+        return decided == 1;
+    double ms[2];
+    for (int fused = 0; fused < 2; fused++) {
+        struct slope_way way = *w;
+        way.fused = fused;
+        slope_run(&way); /* which measures the product's algorithms, if need be */
+        ms[fused] = way.failed ? INFINITY : cuda_ms(w->c, slope_run, &way);
+    }
+    bool fused = choice_fastest(ms, 2) == 1;
+    cuda_log(false, "product", "slope=gelu M=%zu N=%zu K=%zu pass_ms=%.4f fused_ms=%.4f kept=%s",
+             w->p.M, w->p.N, w->p.K, ms[0], ms[1], fused ? "fused" : "pass");
+    return choice_product_keep(d->chosen, sizeof d->chosen, shape, fused) && fused;
+}
+
+/* False: the device failed. */
 static bool input_gradient(struct cuda *c, const struct dev_linear *a,
                            const struct dev_linear_grad *g)
 {
-    struct product p = {.a = g->dy,
-                        .b = a->w,
-                        .c = g->dx,
-                        .M = a->T,
-                        .N = a->K,
-                        .K = a->N,
-                        .lda = a->N,
-                        .ldb = a->K,
-                        .ldc = a->K,
-                        .gradient = true,
-                        .in = c->dev.model_type,
-                        .out = c->dev.model_type};
-    if (!multiply(c, &p))
-        return false;
-    if (g->act != DEV_ACT_NONE)
-        cuda_act_bwd(c, &(struct cuda_act_bwd){.dy = g->dx,
-                                               .dbias = g->pre_dbias,
-                                               .pre = g->pre,
-                                               .act = g->act,
-                                               .rows = a->T,
-                                               .N = a->K});
-    return true;
+    struct slope_way w = {.c = c,
+                          .a = a,
+                          .g = g,
+                          .p = {.a = g->dy,
+                                .b = a->w,
+                                .c = g->dx,
+                                .M = a->T,
+                                .N = a->K,
+                                .K = a->N,
+                                .lda = a->N,
+                                .ldb = a->K,
+                                .ldc = a->K,
+                                .gradient = true,
+                                .in = c->dev.model_type,
+                                .out = c->dev.model_type}};
+    if (g->act == DEV_ACT_NONE)
+        return multiply(c, &w.p);
+    w.fused = slope_fused(&w);
+    slope_run(&w);
+    if (w.failed && w.fused && !c->dev.failed) { /* what was recorded is not there any more */
+        w.fused = w.failed = false;
+        slope_run(&w);
+    }
+    return !w.failed;
 }
 
 void cuda_linear_bwd(struct dev *d, const struct dev_linear *a, const struct dev_linear_grad *g)

@@ -222,6 +222,8 @@
       "The list of charges is an older copy; the missing steps are charged at the dearest "        \
       "setting.",                                                                                  \
       "If another setting was in force, put the list back from a backup.")                         \
+    X(product, "site", "Which cuBLASLt algorithm a matrix product takes, as measured.",            \
+      "Nothing.")                                                                                  \
     X(profile, "site", "Time of each class of operations.", "Nothing.")                            \
     X(proxy_stranger, "site",                                                                      \
       "The proxy's connection was taken by another process of this machine; it is closed.",        \

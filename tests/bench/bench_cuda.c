@@ -425,8 +425,8 @@ static void attention_row(int kind, const struct attention *k, bool backward, si
         return;
     d = whose[kind];
     if (kind == 2)
-        snprintf(d->attention, sizeof d->attention, "%zux%zu/%zux%zu%s:cc;", k->a.HD, k->a.NH,
-                 k->a.KVH, L, c);
+        snprintf(d->chosen, sizeof d->chosen, "%zux%zu/%zux%zu%s:cc;", k->a.HD, k->a.NH, k->a.KVH,
+                 L, c);
     snprintf(what, sizeof what, "attention %s L=%zu HD=%zu%s causal=%d %s",
              backward ? "bwd" : "fwd", L, k->a.HD, k->a.KVH < k->a.NH ? " grouped" : "",
              k->a.causal, names[kind]);

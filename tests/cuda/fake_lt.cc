@@ -42,7 +42,7 @@ struct lt_preference {
 /* What the heuristic promised for. */
 struct lt_algo {
     uint32_t align[4], bias_align, aux_align;
-    uint32_t epilogue, seal;
+    uint32_t epilogue, seal, number, unused;
     uint64_t workspace, shape;
 };
 static_assert(sizeof(lt_algo) <= sizeof(cublasLtMatmulAlgo_t), "it fits");
@@ -86,6 +86,12 @@ static double gelu(double x)
     return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
 }
 
+static double gelu_slope(double x)
+{
+    double t = tanh(0.79788456080286536 * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.79788456080286536 * (1 + 3 * 0.044715 * x * x);
+}
+
 static bool has_bias(cublasLtEpilogue_t e)
 {
     return e == CUBLASLT_EPILOGUE_BIAS || e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
@@ -93,7 +99,7 @@ static bool has_bias(cublasLtEpilogue_t e)
 
 static bool has_aux(cublasLtEpilogue_t e)
 {
-    return e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    return e == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || e == CUBLASLT_EPILOGUE_DGELU;
 }
 
 static bool has_sums(cublasLtEpilogue_t e)
@@ -109,6 +115,7 @@ struct lt_call {
     void *p;
     double beta;
     size_t K;
+    bool odd; /* an algorithm of odd number adds in f32: other bits */
 };
 
 static double at(const void *x, const lt_layout &l, cublasOperation_t op, size_t i, size_t j)
@@ -130,6 +137,8 @@ static void finish(const lt_call &c, size_t i, size_t j, double sum)
         write(c.d.aux, type, aux, sum);
         sum = gelu(read(c.d.aux, type, aux));
     }
+    if (c.d.epilogue == CUBLASLT_EPILOGUE_DGELU)
+        sum *= gelu_slope(read(c.d.aux, type, aux));
     write(c.p, type, here, sum);
 }
 
@@ -149,8 +158,10 @@ static void run(void *self)
     for (size_t j = 0; j < N; j++)
         for (size_t i = 0; i < M; i++) {
             double sum = 0;
-            for (size_t k = 0; k < c.K; k++)
+            for (size_t k = 0; k < c.K; k++) {
                 sum += at(c.pa, c.a, c.d.a, i, k) * at(c.pb, c.b, c.d.b, k, j);
+                sum = c.odd ? (double)(float)sum : sum;
+            }
             finish(c, i, j, sum);
         }
     for (size_t j = 0; c.d.epilogue == CUBLASLT_EPILOGUE_BGRADB && j < N; j++) {
@@ -337,7 +348,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t to,
-                                              cublasLtMatmulPreference_t p, int,
+                                              cublasLtMatmulPreference_t p, int wanted,
                                               cublasLtMatmulHeuristicResult_t *found, int *count)
 {
     *count = 0;
@@ -351,12 +362,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                     alignment(d->aux),
                     (uint32_t)d->epilogue,
                     SEAL,
+                    0,
+                    0,
                     WORKSPACE,
                     shape_of(d, a, b, to)};
-    *found = {};
-    memcpy(&found->algo, &algo, sizeof algo);
-    found->workspaceSize = WORKSPACE;
-    *count = 1;
+    int offered = fake_lt.offered ? fake_lt.offered : 1;
+    for (; *count < wanted && *count < offered; ++*count) {
+        found[*count] = {};
+        algo.number = (uint32_t)*count;
+        memcpy(&found[*count].algo, &algo, sizeof algo);
+        found[*count].workspaceSize = WORKSPACE;
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -369,8 +385,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
 {
     lt_algo algo;
     memcpy(&algo, chosen, sizeof algo);
-    if (d->epilogue != CUBLASLT_EPILOGUE_DEFAULT && lto->rows % 14 == 0)
+    bool slope = d->epilogue == CUBLASLT_EPILOGUE_DGELU;
+    must(algo.number < FAKE_LT_ALGORITHMS, "cuBLASLt: no algorithm");
+    if ((d->epilogue != CUBLASLT_EPILOGUE_DEFAULT && lto->rows % 14 == 0) ||
+        fake_lt.broken[algo.number])
         return CUBLAS_STATUS_NOT_SUPPORTED;
+    fake_lt.runs[algo.number]++;
+    fake_lt.fused += slope;
     check(d, la, lb, lto);
     must(algo.seal == SEAL && algo.shape == shape_of(d, la, lb, lto) &&
              algo.epilogue == (uint32_t)d->epilogue,
@@ -398,8 +419,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
                           b,
                           to,
                           *(const float *)beta,
-                          d->a == CUBLAS_OP_N ? la->cols : la->rows};
-    fake_enqueue(stream, run, &call, sizeof call, 0);
+                          d->a == CUBLAS_OP_N ? la->cols : la->rows,
+                          algo.number % 2 == 1};
+    fake_enqueue(stream, run, &call, sizeof call,
+                 fake_lt.us[algo.number] + (slope ? fake_lt.fused_us : 0));
     return CUBLAS_STATUS_SUCCESS;
 }
 }

@@ -160,7 +160,7 @@ static void cudnn_is_right(void **state)
         right(&cases[i]);
         assert_int_equal(fake_cudnn.runs, 2 * (i + 1));
     }
-    assert_string_equal(device->attention, ""); /* nothing was measured */
+    assert_string_equal(device->chosen, ""); /* nothing was measured */
 }
 
 /* Measured once, on the first batch; the number of sequences is not part of the shape. */
@@ -171,14 +171,14 @@ static void auto_keeps_the_faster(void **state)
     open_devices("auto");
     assert_true(device->autotune);
     right(&usual);
-    assert_string_equal(device->attention, "8x1/1x128c:cc;");
+    assert_string_equal(device->chosen, "8x1/1x128c:cc;");
     int runs = fake_cudnn.runs;
     right(&usual);
     assert_int_equal(fake_cudnn.runs, runs + 2);
     fewer.sequences = 1;
     right(&fewer);
     assert_int_equal(fake_cudnn.runs, runs + 4);
-    assert_string_equal(device->attention, "8x1/1x128c:cc;");
+    assert_string_equal(device->chosen, "8x1/1x128c:cc;");
     assert_int_equal(fake_cudnn.plans, 4);
 }
 
@@ -188,7 +188,7 @@ static void slower_is_not_used(void **state)
     fake_cudnn.us = 1000;
     open_devices("auto");
     right(&usual);
-    assert_string_equal(device->attention, "8x1/1x128c:oo;");
+    assert_string_equal(device->chosen, "8x1/1x128c:oo;");
     assert_non_null(strstr(emulate_log(), "kept=own"));
     int runs = fake_cudnn.runs;
     right(&usual);
@@ -200,7 +200,7 @@ static void distrusted(const char *record)
 {
     open_devices("auto");
     right(&usual);
-    assert_string_equal(device->attention, record);
+    assert_string_equal(device->chosen, record);
     assert_non_null(strstr(emulate_log(), "not used"));
 }
 
@@ -230,10 +230,10 @@ static void the_record_is_followed(void **state)
 {
     (void)state;
     open_devices("auto");
-    strcpy(device->attention, "8x1/1x128c:oc;");
+    strcpy(device->chosen, "8x1/1x128c:oc;");
     right(&usual);
     assert_int_equal(fake_cudnn.runs, 1);
-    assert_string_equal(device->attention, "8x1/1x128c:oc;");
+    assert_string_equal(device->chosen, "8x1/1x128c:oc;");
     assert_string_equal(emulate_log(), "");
 }
 
@@ -245,7 +245,7 @@ static void recording_does_not_measure(void **state)
     cuda_of(device)->graphs.capturing = true;
     right(&usual);
     assert_int_equal(fake_cudnn.runs, 0);
-    assert_string_equal(device->attention, "");
+    assert_string_equal(device->chosen, "");
 }
 
 static void own_asks_nobody(void **state)
@@ -264,7 +264,7 @@ static void no_plan_no_workspace(void **state)
     open_devices("auto");
     right(&usual);
     assert_non_null(strstr(emulate_log(), "no attention for this shape"));
-    assert_string_equal(device->attention, "");
+    assert_string_equal(device->chosen, "");
     close_devices(state);
     fake_cudnn.bytes = (size_t)2 << 30; /* more than the memory table promised */
     open_devices("auto");

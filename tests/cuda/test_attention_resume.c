@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run that chooses its attention kernel by the clock, stopped and resumed when the clock says
- * otherwise, has the bits of the run that was not stopped: on the emulated device, whose cuDNN
- * (fake_cudnn.c) rounds elsewhere than our kernels do. */
+/* A run that chooses its attention kernel and the algorithms of its products by the clock, stopped
+ * and resumed when the clock says otherwise, has the bits of the run that was not stopped: on the
+ * emulated device, whose cuDNN (fake_cudnn.c) rounds elsewhere than our kernels do, and whose
+ * cuBLASLt (fake_lt.cc) rounds each sum by its odd algorithms. */
 #include "tests/inner/setup.h"
 #include "tests/inner/params.h"
 #include <stdatomic.h>
 #include "inner/train/train.h"
 #include "tests/cuda/cuda_test.h"
 #include "tests/cuda/fake_cudnn.h"
+#include "tests/cuda/fake_lt.h"
 
 enum { FAST = -3, SLOW = 1000 }; /* microseconds of cuDNN, as fake_cudnn.h counts */
 static struct arena arena;
@@ -47,7 +49,7 @@ struct outcome {
     enum err e;
     float *params;
     size_t elements;
-    char attention[256];
+    char chosen[1280];
 };
 
 /* One process: two steps, or one when it is told to stop. */
@@ -75,7 +77,7 @@ static struct outcome run(const char *dir, double us, int stop_at_once)
     o.elements = t.table.elements;
     o.params = arena_array(&arena, o.elements, sizeof *o.params);
     d->ops->copy(d, o.params, model_params(t.model), o.elements * sizeof *o.params);
-    memcpy(o.attention, d->attention, sizeof o.attention);
+    memcpy(o.chosen, d->chosen, sizeof o.chosen);
     train_close(&t);
     coll_close(c);
     dev_close(d);
@@ -95,16 +97,46 @@ static void resumed_is_not_measured_again(void **state)
     assert_int_equal(whole.e, ERR_OK);
     assert_int_equal(first.e, ERR_STOPPED);
     assert_int_equal(rest.e, ERR_OK);
-    assert_string_equal(whole.attention, "8x2/2x128c:cc;");
-    assert_string_equal(slow.attention, "8x2/2x128c:oo;");
-    assert_string_equal(rest.attention, whole.attention);
+    assert_non_null(strstr(whole.chosen, "8x2/2x128c:cc;"));
+    assert_non_null(strstr(slow.chosen, "8x2/2x128c:oo;"));
+    assert_string_equal(rest.chosen, whole.chosen);
+    assert_false(same(&whole, &slow)); /* or this test could not fail */
+    assert_true(same(&whole, &rest));
+}
+
+static struct outcome run_products(const char *dir, double second_us, int stop_at_once)
+{
+    fake_lt.offered = 2;
+    fake_lt.us[0] = 50;
+    fake_lt.us[1] = second_us;
+    struct outcome o = run(dir, SLOW, stop_at_once);
+    fake_lt.offered = 0;
+    fake_lt.us[0] = fake_lt.us[1] = 0;
+    return o;
+}
+
+/* Each product of the step is in the record, and a resumed run takes what it says. */
+static void products_are_not_measured_again(void **state)
+{
+    (void)state;
+    struct outcome whole = run_products("p_whole", 5, 0), slow = run_products("p_slow", 500, 0),
+                   first = run_products("p_parts", 5, 1), rest = run_products("p_parts", 500, 0);
+    assert_int_equal(first.e, ERR_STOPPED);
+    assert_int_equal(rest.e, ERR_OK);
+    size_t products = 0;
+    for (const char *at = whole.chosen; (at = strstr(at, ";p")); at++)
+        products++;
+    assert_in_range(products, 12, 40); /* qkv, proj, up, down, classifier: forward, dx, dw */
+    assert_string_equal(rest.chosen, whole.chosen);
+    assert_string_not_equal(slow.chosen, whole.chosen);
     assert_false(same(&whole, &slow)); /* or this test could not fail */
     assert_true(same(&whole, &rest));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(resumed_is_not_measured_again)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(resumed_is_not_measured_again),
+                                       cmocka_unit_test(products_are_not_measured_again)};
     arena = arena_make(0);
     return cmocka_run_group_tests(tests, setup_squares, scratch_close);
 }

@@ -363,7 +363,7 @@ struct attention_case {
     size_t window;
 };
 
-static bool by_cudnn, record_says; /* by cuDNN; its repeatable backward, by dev->attention */
+static bool by_cudnn, record_says; /* by cuDNN; its repeatable backward, by dev->chosen */
 
 /* As kernels/cuda/choice.h writes it: forward and backward are cuDNN's. */
 static void record(struct dev *d, const struct attention_case *k, size_t KVH)
@@ -377,7 +377,7 @@ static void record(struct dev *d, const struct attention_case *k, size_t KVH)
     }
     while (S < longest)
         S *= 2;
-    snprintf(d->attention, sizeof d->attention, "%zux%zu/%zux%zu%s%s:cc;", k->HD, k->NH, KVH,
+    snprintf(d->chosen, sizeof d->chosen, "%zux%zu/%zux%zu%s%s:cc;", k->HD, k->NH, KVH,
              ragged ? S : longest, k->causal ? "c" : "", ragged ? "r" : "");
 }
 

@@ -19,7 +19,7 @@ ORDER = ("debug", "info", "warn", "error")
 # Names that a call takes from a table or from its caller: the calls that give them.
 NAMED_ELSEWHERE = {
     "round_event_name(e->kind)": ("outer/protocol/round_trace.c", "round_event_name(enum", r'\[ROUND_\w+\] = "(\w+)"'),
-    "event": ("kernels/cuda/attention_cudnn.c", "", r'cuda_log\(\s*\w+, "(\w+)"'),
+    "event": ("kernels/cuda/attention_cudnn.c kernels/cuda/matmul.cu kernels/cuda/products.c", "", r'cuda_log\(\s*\w+, "(\w+)"'),
 }
 ALSO = {"event": "info warn"}  # levels of such calls where the call does not say them
 
@@ -51,8 +51,8 @@ def texts(argument):
 
 def names(argument):
     if argument in NAMED_ELSEWHERE:
-        path, begin, pattern = NAMED_ELSEWHERE[argument]
-        text = (ROOT / path).read_text(encoding="utf-8")
+        paths, begin, pattern = NAMED_ELSEWHERE[argument]
+        text = "".join((ROOT / path).read_text(encoding="utf-8") for path in paths.split())
         return re.findall(pattern, text[text.index(begin):].partition("};")[0] if begin else text)
     return texts(argument.partition("?")[2] or argument)
 
