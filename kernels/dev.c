@@ -122,15 +122,17 @@ static size_t narrow_bytes(const struct dev_shape *s, size_t bytes, size_t rows,
 struct dev_workspace dev_workspace(const char *kind, const struct dev_shape *s)
 {
     enum { LIBRARY_BYTES = 32 << 20, CODE_BYTES = 256 << 20, CPU_OPS_BYTES = 4 << 20 };
-    size_t width = dev_logit_width(s->V, s->VP),
-           rows = dev_logit_rows(DEV_LOGITS_CUDA, s->T, s->VP);
+    size_t width = dev_logit_width(s->V, s->VP), row = s->VP * sizeof(float), half = s->VP * 2;
+    size_t rows = dev_logit_rows(DEV_LOGITS_CUDA, s->T, row),
+           more = s->train && s->type == DTYPE_BF16 ? dev_logit_rows(DEV_LOGITS_CUDA, s->T, half)
+                                                    : rows; /* in bf16, with gradients */
     if (!strcmp(kind, "cuda"))
-        return (struct dev_workspace){.logits = rows * s->VP * sizeof(float),
-                                      .gemm = LIBRARY_BYTES + narrow_bytes(s, 1, rows, s->VP),
+        return (struct dev_workspace){.logits = larger(rows * row, more * half),
+                                      .gemm = LIBRARY_BYTES + narrow_bytes(s, 1, more, s->VP),
                                       .ops = cuda_ops_bytes(s),
                                       .code = CODE_BYTES};
     size_t of_logit = sizeof(float) + (s->train && s->type == DTYPE_BF16 ? dtype_size(s->type) : 0);
-    rows = dev_logit_rows(DEV_LOGITS_CPU, s->T, width);
+    rows = dev_logit_rows(DEV_LOGITS_CPU, s->T, width * sizeof(float));
     return (struct dev_workspace){.logits = rows * dev_rows_apart(s->type, width) * of_logit,
                                   .gemm = narrow_bytes(s, sizeof(float), rows, width),
                                   .ops = CPU_OPS_BYTES};

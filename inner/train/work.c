@@ -108,7 +108,7 @@ static struct work norms(const struct counts *k, bool backward)
 }
 
 /* The dense layer of the mlm head, forward and backward, and the logits. Each logit is written and
- * read as f32 by the GEMM and the softmax, its gradient written once and read by two GEMMs. */
+ * read by the GEMM and the softmax, its gradient written once and read by two GEMMs. */
 static struct work classifier(const struct counts *k, const struct settings *s,
                               const struct table *t)
 {
@@ -117,7 +117,7 @@ static struct work classifier(const struct counts *k, const struct settings *s,
     once.recompute = false;
     struct work fwd = gemms(&once, t, "mlm.dense", false), bwd = gemms(&once, t, "mlm.dense", true);
     return (struct work){6 * logits * k->E + fwd.flop + bwd.flop,
-                         logits * (4 + 4 + 3 * k->e) + fwd.bytes + bwd.bytes};
+                         logits * 5 * k->e + fwd.bytes + bwd.bytes};
 }
 
 /* The tables: rows in, sum out; backward dx in, and a row of each table in and out. Then ALBERT's

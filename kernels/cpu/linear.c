@@ -239,7 +239,7 @@ void cpu_classifier(struct dev *d, const struct dev_classifier *a)
     struct cpu *c = cpu_of(d);
     enum dtype type = d->model_type;
     size_t width = dev_logit_width(a->V, a->VP), stride = dev_rows_apart(type, width),
-           chunk = dev_logit_rows(DEV_LOGITS_CPU, a->T, width);
+           chunk = dev_logit_rows(DEV_LOGITS_CPU, a->T, width * sizeof(float));
     size_t logit_bytes = (chunk * stride * sizeof(float) + 63) / 64 * 64;
     size_t grad_bytes = a->dx && type == DTYPE_BF16 ? chunk * stride * sizeof(uint16_t) : 0;
     size_t grad_end = logit_bytes + (grad_bytes + 63) / 64 * 64;

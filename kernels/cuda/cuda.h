@@ -180,13 +180,14 @@ struct cuda_act_bwd {
     const void *pre; /* (rows,N) model type; NULL with act NONE */
     enum dev_act act;
     size_t rows, N;
-    size_t stride; /* elements of a row of dy; 0: N */
 };
 void cuda_act_bwd(struct cuda *c, const struct cuda_act_bwd *a);
 /* Cross-entropy of rows of logits (rows,width), of which V columns are valid. gradient: it replaces
- * the logits, in the model type, at cuda_xent_grad(). */
+ * the logits, in their type. */
 struct cuda_xent {
-    float *losses, *logits;
+    float *losses;
+    void *logits;
+    enum dtype type;
     bool gradient; /* false: losses only */
     const int32_t *targets;
     float grad_scale;
@@ -194,22 +195,6 @@ struct cuda_xent {
     const float *bias; /* (V), added to the logits; NULL: none */
 };
 void cuda_xent(struct cuda *c, const struct cuda_xent *a);
-/* Where the gradient of the logits is written. bf16: in the second half of each row of logits, so
- * that the last values, which are read first, may be overwritten first. */
-struct cuda_xent_grad {
-    void *at;
-    size_t stride; /* of rows, in elements */
-};
-static inline struct cuda_xent_grad cuda_xent_grad(const struct cuda *c, float *logits,
-                                                   size_t width)
-{
-    struct cuda_xent_grad grad = {logits, width};
-    if (c->dev.model_type == DTYPE_BF16) {
-        grad.at = (uint16_t *)(void *)logits + width;
-        grad.stride = 2 * width;
-    }
-    return grad;
-}
 /* ---- attention ----------------------------------------------------------------------------------
  * The ops choose between our kernels and cuDNN's (attention_cudnn.c). */
 enum err cuda_attention_open(struct cuda *c, const char *mode) MUST; /* of dev_options.attention */

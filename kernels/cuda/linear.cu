@@ -73,7 +73,7 @@ static __global__ void act_bwd(T *dy, float *partial, const struct cuda_act_bwd 
 {
     const T *pre = (const T *)a.pre;
     enum dev_act act = a.act;
-    size_t rows = a.rows, N = a.N, stride = a.stride;
+    size_t rows = a.rows, N = a.N;
     __shared__ float held[ACT_WARPS][WARP * VEC];
     unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     size_t column = (blockIdx.x * (size_t)WARP + lane) * VEC;
@@ -89,7 +89,7 @@ static __global__ void act_bwd(T *dy, float *partial, const struct cuda_act_bwd 
         for (int i = 0; i < 2; i++) { /* both rows before the first is stored */
             size_t r = first + i * ACT_WARPS;
             if (r < end)
-                fetch<T, VEC>(from[i], dy + r * stride + column);
+                fetch<T, VEC>(from[i], dy + r * N + column);
             if (r < end && act != DEV_ACT_NONE)
                 fetch<T, VEC>(x[i], pre + r * N + column);
         }
@@ -106,7 +106,7 @@ static __global__ void act_bwd(T *dy, float *partial, const struct cuda_act_bwd 
 #pragma unroll
                 for (int k = 0; k < VEC; k++)
                     g[k] *= act_slope(act, widen(x[i][k]));
-                store<T, VEC>(dy + r * stride + column, g);
+                store<T, VEC>(dy + r * N + column, g);
             }
 #pragma unroll
             for (int k = 0; k < VEC; k++)
@@ -132,11 +132,9 @@ static __global__ void act_bwd(T *dy, float *partial, const struct cuda_act_bwd 
 extern "C" void cuda_act_bwd(struct cuda *c, const struct cuda_act_bwd *a)
 {
     bool f32 = c->dev.model_type == DTYPE_F32;
-    size_t N = a->N, stride = a->stride ? a->stride : N;
-    struct cuda_act_bwd args = *a;
-    args.stride = stride;
+    size_t N = a->N;
     size_t full = f32 ? 4 : 8,
-           vec = (N | stride) % full == 0 && aligned16(a->dy) && aligned16(a->pre) ? full : 1;
+           vec = N % full == 0 && aligned16(a->dy) && aligned16(a->pre) ? full : 1;
     size_t strips = blocks_for(N, WARP * vec),
            runs = ((size_t)c->gpu.processors * 8 + strips - 1) / strips;
     size_t most = (a->rows + 2 * ACT_WARPS - 1) / (2 * ACT_WARPS);
@@ -145,8 +143,7 @@ extern "C" void cuda_act_bwd(struct cuda *c, const struct cuda_act_bwd *a)
     if (a->dbias && !(partial = (float *)cuda_scratch(c, CUDA_SLOT_OP, runs * N * sizeof *partial)))
         return;
     dim3 grid((unsigned)strips, (unsigned)runs);
-#define RUN(T, VEC)                                                                                \
-    LAUNCH(c, (act_bwd<T, VEC>), grid, ACT_WARPS *WARP, 0, (T *)a->dy, partial, args)
+#define RUN(T, VEC) LAUNCH(c, (act_bwd<T, VEC>), grid, ACT_WARPS *WARP, 0, (T *)a->dy, partial, *a)
     if (f32 && vec > 1)
         RUN(float, 4);
     else if (f32)
@@ -160,9 +157,10 @@ extern "C" void cuda_act_bwd(struct cuda *c, const struct cuda_act_bwd *a)
         cuda_add_partials(c, a->dbias, partial, runs, N);
 }
 
-/* ---- cross-entropy: a block for each row; two passes over it, the second from the L2 cache ----
- * A multiprocessor holds one block if rows are long: 132 rows of 50257 logits are 27 MB, which stay
- * in the L2 cache of an H100 (50 MB) until the second pass. With four blocks they would be 106 MB.
+/* ---- cross-entropy: a block for each row, which it reads once ----
+ * The first pass leaves the row in shared memory for the second, in the type of the logits: a row
+ * of 50304 bf16 is 101 KB, so an H100's multiprocessor holds two. Of a longer row (128256: 257 KB)
+ * one block keeps what fits; the rest comes again from the L2 cache, 4 MB of all blocks together.
  */
 struct softmax { /* running maximum (of log2 units) and sum of 2^(x - top) */
     float top, sum;
@@ -195,112 +193,105 @@ static __device__ __forceinline__ struct softmax softmax_block(struct softmax s,
     return {top, block_sum(sum, held[1])};
 }
 
-/* VEC f32 values in T: 16 bytes of f32, 8 of bf16. */
+/* VEC logits, column i the first, plus bias, in units of log2; -INFINITY beyond column V. */
 template <typename T, int VEC>
-static __device__ __forceinline__ void store_part(T *to, const float *v)
-{
-    if (VEC == 4 && sizeof(T) == 2) {
-        *(ushort4 *)to = make_ushort4(bf16_round(v[0]), bf16_round(v[VEC / 4]),
-                                      bf16_round(v[VEC / 2]), bf16_round(v[VEC - 1]));
-    } else {
-        store<T, VEC>(to, v);
-    }
-}
-
-/* VEC logits from column i on, plus bias, in units of log2; -INFINITY beyond column V. */
-template <int VEC>
-static __device__ __forceinline__ void xent_load(float *v, const struct cuda_xent &a,
-                                                 const float *x, size_t i)
+static __device__ __forceinline__ void xent_units(float *v, const struct cuda_xent &a, const T *raw,
+                                                  size_t i)
 {
 #pragma unroll
     for (int k = 0; k < VEC; k++)
-        v[k] = -INFINITY;
-    if (VEC > 1 && i + VEC <= a.V)
-        load<float, VEC>(v, x + i);
-    else
-        for (int k = 0; k < VEC && i + k < a.V; k++)
-            v[k] = x[i + k];
+        v[k] = widen(raw[k]);
     if (a.bias)
         for (int k = 0; k < VEC && i + k < a.V; k++)
             v[k] += a.bias[i + k];
 #pragma unroll
     for (int k = 0; k < VEC; k++)
-        v[k] *= LOG2E;
+        v[k] = i + k < a.V ? v[k] * LOG2E : -INFINITY;
 }
 
+/* keep: columns that the shared memory holds, a multiple of VEC. A thread reads there only what it
+ * wrote. */
 template <typename T, int VEC>
-static __global__ void __launch_bounds__(XENT_THREADS)
-    xent(T *grad, size_t grad_stride, const struct cuda_xent a)
+static __global__ void __launch_bounds__(XENT_THREADS) xent(const struct cuda_xent a, size_t keep)
 {
+    enum { AHEAD = VEC > 1 ? 4 : 1 }; /* fetches under way: few threads keep the memory busy */
     __shared__ float held[2][WARP];
-    size_t row = blockIdx.x;
-    size_t V = a.V, width = a.width;
-    float *x = a.logits + row * width, grad_scale = a.grad_scale;
-    const float *bias = a.bias;
-    int32_t target = a.targets[row];
-    struct softmax s = {-INFINITY, 0};
-    float at_target = target < 0 ? 0.0f : x[target] + (bias ? bias[target] : 0.0f);
+    SHARED_BYTES(shared);
+    T *kept = (T *)shared, *x = (T *)a.logits + blockIdx.x * a.width;
+    size_t V = a.V, width = a.width, first = threadIdx.x * (size_t)VEC;
     size_t stride = blockDim.x * (size_t)VEC;
-    /* Two fetches a turn: one block alone must keep the memory busy. */
-    for (size_t i = threadIdx.x * (size_t)VEC; i < V; i += 2 * stride) {
-        float v[2][VEC];
-        xent_load<VEC>(v[0], a, x, i);
-        xent_load<VEC>(v[1], a, x, i + stride);
-        softmax_add(&s, v[0], VEC);
-        softmax_add(&s, v[1], VEC);
+    int32_t target = a.targets[blockIdx.x];
+    struct softmax s = {-INFINITY, 0};
+    float at_target = target < 0 ? 0.0f : widen(x[target]) + (a.bias ? a.bias[target] : 0.0f);
+    for (size_t i = first; i < V; i += AHEAD * stride) {
+        T raw[AHEAD][VEC];
+#pragma unroll
+        for (int n = 0; n < AHEAD; n++)
+            if (i + n * stride < V)
+                fetch<T, VEC>(raw[n], x + i + n * stride);
+#pragma unroll
+        for (int n = 0; n < AHEAD; n++) {
+            size_t at = i + n * stride;
+            float v[VEC];
+            if (at >= V)
+                break;
+            if (at < keep)
+                put<T, VEC>(kept + at, raw[n]);
+            xent_units<T, VEC>(v, a, raw[n], at);
+            softmax_add(&s, v, VEC);
+        }
     }
     s = softmax_block(s, held);
     if (threadIdx.x == 0)
-        a.losses[row] = target < 0 ? 0.0f : logf(s.sum) + s.top * LN2 - at_target;
-    if (!grad)
+        a.losses[blockIdx.x] = target < 0 ? 0.0f : logf(s.sum) + s.top * LN2 - at_target;
+    if (!a.gradient)
         return;
-    float factor = target < 0 ? 0.0f : grad_scale / s.sum;
-    size_t steps = (width + stride - 1) / stride;
-    /* From the last column to the first: the last logits read are still in the cache. Value i of a
-     * bf16 gradient overwrites logit (width + i) / 2 >= i, so all threads must have read the logits
-     * of this step and later ones before one of these is written. */
-    for (size_t n = steps; n-- > 0;) {
-        size_t i = n * stride + threadIdx.x * (size_t)VEC;
-        bool mine = i < width; /* a multiple of VEC */
+    float factor = target < 0 ? 0.0f : a.grad_scale / s.sum;
+    /* From the last column to the first: what is not kept was read last. */
+    for (size_t n = (width + stride - 1) / stride; n-- > 0;) {
+        size_t i = n * stride + first;
+        T raw[VEC];
         float v[VEC];
-        if (mine)
-            load<float, VEC>(v, x + i);
-        if (sizeof(T) == 2)
-            __syncthreads();
-        if (!mine)
+        if (i >= width) /* a multiple of VEC */
             continue;
-        if (bias)
-            for (int k = 0; k < VEC && i + k < V; k++)
-                v[k] += bias[i + k];
+#pragma unroll
+        for (int k = 0; k < VEC; k++)
+            v[k] = -INFINITY;
+        if (i < V) {
+            fetch<T, VEC>(raw, i < keep ? kept + i : x + i);
+            xent_units<T, VEC>(v, a, raw, i);
+        }
 #pragma unroll
         for (int k = 0; k < VEC; k++) {
-            v[k] = i + k < V ? exp2_hardware(v[k] * LOG2E - s.top) * factor : 0.0f;
+            v[k] = i + k < V ? exp2_hardware(v[k] - s.top) * factor : 0.0f;
             if (i + k == (size_t)target) /* no position where target < 0 */
-                v[k] -= grad_scale;
+                v[k] -= a.grad_scale;
         }
-        store_part<T, VEC>(grad + row * grad_stride + i, v);
+        store<T, VEC>(x + i, v);
     }
 }
 
 extern "C" void cuda_xent(struct cuda *c, const struct cuda_xent *a)
 {
-    bool f32 = c->dev.model_type == DTYPE_F32;
-    const struct cuda_xent_grad grad = cuda_xent_grad(c, a->logits, a->width);
-    bool wide = a->width % 4 == 0 && aligned16(a->logits);
-    /* More than half of a multiprocessor's shared memory, which the kernel does not use: so only
-     * one block is resident. */
-    bool alone = a->width >= XENT_LONG;
-    size_t shared = alone ? c->gpu.shared_bytes / 2 + 1024 : 0;
+    size_t each = dtype_size(a->type), full = 16 / each;
+    bool wide = a->width % full == 0 && aligned16(a->logits);
+    /* A multiprocessor's shared memory, without what the system and this kernel take of it. */
+    size_t whole = c->gpu.shared_bytes - 2048, half = c->gpu.shared_bytes / 2 - 2048;
+    size_t room = a->width * each <= half ? half : whole, keep = room / each / full * full;
+    keep = !a->gradient ? 0 : keep < a->width ? keep : a->width;
+    size_t shared = (keep * each + 15) / 16 * 16;
+    unsigned threads = a->width < XENT_LONG || !a->gradient ? THREADS
+                       : room == half                       ? XENT_THREADS / 2
+                                                            : XENT_THREADS;
 #define RUN(T, VEC)                                                                                \
     SHARED_ALLOW(c, (xent<T, VEC>), shared);                                                       \
-    LAUNCH(c, (xent<T, VEC>), blocks_for(a->rows, 1), alone ? XENT_THREADS : THREADS, shared,      \
-           a->gradient ? (T *)grad.at : NULL, grad.stride, *a)
-    if (f32 && wide) {
+    LAUNCH(c, (xent<T, VEC>), blocks_for(a->rows, 1), threads, shared, *a, keep)
+    if (a->type == DTYPE_F32 && wide) {
         RUN(float, 4);
-    } else if (f32) {
+    } else if (a->type == DTYPE_F32) {
         RUN(float, 1);
     } else if (wide) {
-        RUN(uint16_t, 4);
+        RUN(uint16_t, 8);
     } else {
         RUN(uint16_t, 1);
     }

@@ -263,21 +263,28 @@ void cuda_matmul(struct dev *d, const struct dev_matmul *a)
     cuda_matmul_run(c, &p); /* the device records a failure */
 }
 
+/* Logits whose gradient is wanted are in the model type, which the products of the gradient read;
+ * losses alone are those of f32. */
+static enum dtype logit_type(const struct cuda *c, const struct dev_classifier *a)
+{
+    return a->dx ? c->dev.model_type : DTYPE_F32;
+}
+
 /* One chunk: rows first .. first + rows. False: the device failed. */
-static bool classify(struct cuda *c, const struct dev_classifier *a, float *logits, size_t first,
+static bool classify(struct cuda *c, const struct dev_classifier *a, void *logits, size_t first,
                      size_t rows)
 {
     size_t C = a->C, VP = a->VP;
     enum dtype type = c->dev.model_type;
-    const struct cuda_xent_grad grad = cuda_xent_grad(c, logits, VP);
     const void *x = (const char *)a->x + first * C * type_bytes(c);
     const struct dev_linear linear = {.x = x, .w = a->w, .T = rows, .K = C, .N = VP};
     struct product p = forward(c, logits, &linear);
-    p.out = DTYPE_F32;
+    p.out = logit_type(c, a);
     if (!multiply(c, &p))
         return false;
     cuda_xent(c, &(struct cuda_xent){.losses = a->losses + first,
                                      .logits = logits,
+                                     .type = p.out,
                                      .gradient = a->dx != NULL,
                                      .targets = a->targets + first,
                                      .grad_scale = a->grad_scale,
@@ -288,31 +295,28 @@ static bool classify(struct cuda *c, const struct dev_classifier *a, float *logi
     if (!a->dx)
         return true;
     if (a->dbias)
-        cuda_act_bwd(c, &(struct cuda_act_bwd){.dy = grad.at,
-                                               .dbias = a->dbias,
-                                               .act = DEV_ACT_NONE,
-                                               .rows = rows,
-                                               .N = VP,
-                                               .stride = grad.stride});
-    struct product dx = {.a = grad.at,
+        cuda_act_bwd(
+            c, &(struct cuda_act_bwd){
+                   .dy = logits, .dbias = a->dbias, .act = DEV_ACT_NONE, .rows = rows, .N = VP});
+    struct product dx = {.a = logits,
                          .b = a->w,
                          .c = (char *)a->dx + first * C * type_bytes(c),
                          .M = rows,
                          .N = C,
                          .K = VP,
-                         .lda = grad.stride,
+                         .lda = VP,
                          .ldb = C,
                          .ldc = C,
                          .gradient = true,
                          .in = type,
                          .out = type};
-    struct product dw = {.a = grad.at,
+    struct product dw = {.a = logits,
                          .b = x,
                          .c = a->dw,
                          .M = VP,
                          .N = C,
                          .K = rows,
-                         .lda = grad.stride,
+                         .lda = VP,
                          .ldb = C,
                          .ldc = C,
                          .a_t = true,
@@ -323,16 +327,16 @@ static bool classify(struct cuda *c, const struct dev_classifier *a, float *logi
     return multiply(c, &dx) && (!a->dw || multiply(c, &dw));
 }
 
-/* Logits are f32 for every model type; their gradient is in the model type and replaces them. One
- * chunk of rows exists at a time. Columns V .. VP are computed, are left out of the softmax and get
- * gradient 0. */
+/* One chunk of rows exists at a time. Columns V .. VP are computed, are left out of the softmax and
+ * get gradient 0. */
 void cuda_classifier(struct dev *d, const struct dev_classifier *a)
 {
     struct cuda *c = cuda_of(d);
     if (!a->T)
         return;
-    size_t chunk = dev_logit_rows(DEV_LOGITS_CUDA, a->T, a->VP);
-    float *logits = cuda_scratch(c, CUDA_SLOT_LOGITS, chunk * a->VP * sizeof *logits);
+    size_t row = a->VP * dtype_size(logit_type(c, a));
+    size_t chunk = dev_logit_rows(DEV_LOGITS_CUDA, a->T, row);
+    void *logits = cuda_scratch(c, CUDA_SLOT_LOGITS, chunk * row);
     if (!logits)
         return;
     for (size_t first = 0; first < a->T; first += chunk)

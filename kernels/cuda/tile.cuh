@@ -141,6 +141,17 @@ template <typename T, int VEC> static __device__ __forceinline__ void fetch(T *t
     }
 }
 
+template <typename T, int VEC> static __device__ __forceinline__ void put(T *to, const T *from)
+{
+    if (VEC == 1) {
+        *to = from[0];
+    } else {
+        uint4 raw;
+        memcpy(&raw, from, sizeof raw);
+        *(uint4 *)to = raw;
+    }
+}
+
 template <typename T, int VEC> static __device__ __forceinline__ void load(float *to, const T *from)
 {
     T v[VEC];

@@ -194,7 +194,7 @@ static double predicted_seconds(enum profile_class c, const struct work *w)
     double rate = c == PROFILE_ATTENTION       ? forward
                   : c == PROFILE_ATTENTION_BWD ? backward
                                                : products;
-    double softmax = c == PROFILE_CLASSIFIER ? 6.0 / 14 * w->bytes / memory : 0;
+    double softmax = c == PROFILE_CLASSIFIER ? 2.0 / 5 * w->bytes / memory : 0;
     return w->flop > 0 ? w->flop / rate + softmax : w->bytes / memory;
 }
 

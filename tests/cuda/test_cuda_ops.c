@@ -322,11 +322,12 @@ static void run_classifier(struct dev *d, const void *context)
                                                : NULL,
                                .dbias = k->bias ? halves(d, VP) : NULL};
     d->ops->classifier(d, &a);
-    keep(d, "losses", a.losses, T, DTYPE_F32, 5e-6);
+    keep(d, "losses", a.losses, T, DTYPE_F32, bound(d, 5e-6, 0.008)); /* 2^-8 of the logits */
     if (k->bias)
-        keep(d, "dbias", a.dbias, VP, DTYPE_F32, bound(d, 1e-5, 0.01));
-    keep(d, "dx", a.dx, T * C, type, bound(d, VP > 10000 ? 4e-5 : 1e-5, 0.01)); /* VP terms */
-    keep(d, "dw", a.dw, VP * C, DTYPE_F32, bound(d, 1e-5, 0.01));
+        keep(d, "dbias", a.dbias, VP, DTYPE_F32, bound(d, 1e-5, 0.03)); /* bf16: see dx */
+    /* f32: VP terms. bf16: a probability has an error of 2^-9 of its logit, here up to 10. */
+    keep(d, "dx", a.dx, T * C, type, bound(d, VP > 10000 ? 4e-5 : 1e-5, 0.03));
+    keep(d, "dw", a.dw, VP * C, DTYPE_F32, bound(d, 1e-5, 0.03));
     float *alone = room(d, T * 4), *logits = room(d, T * VP * 4);
     a.losses = alone;
     a.dx = NULL;
@@ -342,15 +343,15 @@ static void run_classifier(struct dev *d, const void *context)
 static void check_classifier(void)
 {
     static const struct classifier_case cases[] = {
-        {1, 3, 2, 2, false},           {17, 19, 37, 48, false},
-        {20, 32, 257, 384, true},      {7, 9, 2100, 2101, false},
-        {3, 8, 5000, 6016, true}, /* bf16 gradients in place */
-        {1, 1, 1, 64, true},           {5, 13, 2047, 2049, true},
-        {2, 3, 4099, 4160, false},     {1, 3, 2, 2, true},
-        {5, 24, 2, 64, true},          {6, 16, 3, 3, true},
-        {3, 3, 16389, 16448, true}, /* a row so long that its block is alone */
-        {700, 768, 50257, 50304, true}};
-    for (size_t i = 0; i < (on_gpu() ? 13 : 12); i++)
+        {1, 3, 2, 2, false},         {17, 19, 37, 48, false},       {20, 32, 257, 384, true},
+        {7, 9, 2100, 2101, false},   {3, 8, 5000, 6016, true}, /* bf16 gradients in place */
+        {1, 1, 1, 64, true},         {5, 13, 2047, 2049, true},     {2, 3, 4099, 4160, false},
+        {1, 3, 2, 2, true},          {5, 24, 2, 64, true},          {6, 16, 3, 3, true},
+        {3, 3, 16389, 16448, true}, /* two blocks a multiprocessor */
+        {2, 3, 40003, 40064, true}, /* f32: more than shared memory holds; bf16: one block */
+        {2, 3, 60001, 60032, true}, /* more than it holds in both types */
+        {2, 3, 30001, 30003, false}, {700, 768, 50257, 50304, true}};
+    for (size_t i = 0; i < (on_gpu() ? 16 : 15); i++)
         compare(run_classifier, &cases[i]);
 }
 

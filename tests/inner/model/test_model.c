@@ -1261,7 +1261,7 @@ static void logits_never_exist_whole(void **state)
     assert_true(model_plan(&(struct model_options){s, &t, 65536, true}, DTYPE_BF16).workspace.ops <
                 both); /* cuDNN's is planned for */
     for (size_t T = 1; T < 3000; T += 7) {
-        size_t rows = dev_logit_rows(1 << 20, T, 512);
+        size_t rows = dev_logit_rows(1 << 20, T, 512 * sizeof(float));
         assert_true(rows <= T && rows * 512 * 4 <= 1 << 20 && rows > 0);
         assert_true((T - 1) / rows == (T - 1) / 512); /* as many chunks as the largest would give */
     }
