@@ -17,6 +17,11 @@ except ImportError:
     print("SKIPPED: no PyYAML")
     sys.exit(77)
 
+try:
+    import kubernetes_validate
+except ImportError:
+    kubernetes_validate = None
+
 # Where the object is (the key that holds it, or a list of it): (required fields, fields that are strings where they are given).
 RULES = {
     "": (("apiVersion", "kind", "metadata"), ("apiVersion", "kind")),
@@ -59,6 +64,13 @@ def walk(value, key, where, wrong):
         if name in ("command", "args") and not all(isinstance(x, str) for x in item):
             wrong.append(f"{where}.{name}: an item is no string")
         walk(item, name, f"{where}.{name}", wrong)
+
+
+def whole_check(value, where, wrong):
+    try:
+        kubernetes_validate.validate(value, kubernetes_validate.latest_version(), strict=True)
+    except kubernetes_validate.ValidationError as e:
+        wrong.append(f"{where}: {'.'.join(map(str, e.path))}: {e.message}")
 
 
 def exits_final(repository):
@@ -106,6 +118,8 @@ def main():
             where = f"{path.name} {value.get('kind')} {value.get('metadata', {}).get('name')}"
             count += 1
             walk(value, "", where, wrong)
+            if kubernetes_validate:
+                whole_check(value, where, wrong)
             wrong += [f"{where}.spec: '{n}' is a required property" for n in SPECS.get(value["kind"], ()) if n not in value["spec"]]
             if value["kind"] == "Job":
                 exits_check(value, where, final, wrong)
@@ -113,7 +127,7 @@ def main():
     documents_check(repository, final, wrong)
     for line in wrong:
         print(line)
-    print(f"{count} objects")
+    print(f"{count} objects, by {'whole schemas' if kubernetes_validate else 'the rules above: no kubernetes-validate'}")
     return 1 if wrong or not count else 0
 
 
