@@ -5,6 +5,9 @@
 #include "inner/config/config.h"
 #include "kernels/scalar/opt.h"
 
+/* Above the smallest number that number.h takes. */
+#define PRIVACY_DELTA_MIN 1e-37
+
 /* Choices: X(ENUMERATOR, name), the name as the configuration has it. */
 #define MODEL_POSITIONS(X)                                                                         \
     X(MODEL_POSITIONS_LEARNED, learned)                                                            \
@@ -652,7 +655,7 @@ CHOICES_INNER(CONFIG_ENUM)
       .help = "With privacy.unit: the claim of this site, an epsilon that all train.steps of the " \
               "run together keep. Checked at the start, with what is charged already. 0: no "      \
               "claim, privacy.noise_multiplier says what it costs.")                               \
-    X(privacy, delta, REAL, .level = CONFIG_BASIC, .fallback = "1e-5", .min = 1e-100,              \
+    X(privacy, delta, REAL, .level = CONFIG_BASIC, .fallback = "1e-5", .min = PRIVACY_DELTA_MIN,   \
       .max = 0.999,                                                                                \
       .help = "With privacy.unit: delta of every epsilon; at most 1 / number of records.")         \
     X(privacy, epsilon_max, REAL, .recorded = "cap", .fallback = "0", .min = 0, .max = 1e6,        \

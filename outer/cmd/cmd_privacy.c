@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "inner/config/keys.h"
 #include "kernels/base/args.h"
 #include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
@@ -40,7 +41,7 @@ struct asked { /* options that several acts share */
          .required = true, .help = "Steps with noise."},                                           \
     {                                                                                              \
         "delta", ARGS_REAL, &(b)->delta,                                                           \
-            .value = "DELTA", .min = 1e-100, .max = 0.999, .required = true,                       \
+            .value = "DELTA", .min = PRIVACY_DELTA_MIN, .max = 0.999, .required = true,            \
             .help = "Delta, far below 1 / number of units, such as 1e-6."                          \
     }
 
