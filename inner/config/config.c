@@ -283,6 +283,50 @@ static enum err store_text(struct loading *l, const struct config_key *k, const 
     return ERR_OK;
 }
 
+/* The place of a member's name among k->members, and what follows the name's "="; -1: none. */
+static int member_of(const struct config_key *k, const char *item, const char **value)
+{
+    size_t n = strcspn(item, "=");
+    int place = 0;
+    for (const char *s = k->members; *s; s += strspn(s, " "), place++) {
+        size_t length = strcspn(s, " ");
+        if (item[n] && length == n && !strncmp(s, item, n)) {
+            *value = item + n + 1;
+            return place;
+        }
+        s += length;
+    }
+    return -1;
+}
+
+/* Items "name=value" become the values in the order of the recorded list. */
+static enum err order_members(struct loading *l, const struct config_key *k,
+                              struct config_list *list, int line)
+{
+    struct config_list ordered = {.count = 1};
+    bool named = false;
+    for (size_t i = 0; i < list->count; i++)
+        named = named || strchr(list->items[i], '=');
+    if (!named)
+        return ERR_OK;
+    for (const char *s = k->members; *s; s++)
+        ordered.count += *s == ' ';
+    TRY_ALLOC(ordered.items = arena_array(l->a, ordered.count, sizeof *ordered.items));
+    bool good = list->count == ordered.count;
+    for (size_t i = 0; i < list->count && good; i++) {
+        const char *value;
+        int place = member_of(k, list->items[i], &value);
+        good = place >= 0 && !ordered.items[place];
+        if (good)
+            ordered.items[place] = value;
+    }
+    if (!good)
+        return config_error(&l->errors, line, "%s.%s is a map with these names, each once: %s",
+                            k->section, k->name, k->members);
+    *list = ordered;
+    return ERR_OK;
+}
+
 static enum err store_list(struct loading *l, const struct config_key *k, struct config_list *field,
                            const struct config_entry *entry)
 {
@@ -292,11 +336,11 @@ static enum err store_list(struct loading *l, const struct config_key *k, struct
                 &l->errors, entry->line,
                 "%s.%s holds a line break, another control character or a byte that is no UTF-8",
                 k->section, k->name);
-    if (entry->list) {
+    if (entry->list)
         *field = entry->values;
-        return ERR_OK;
-    }
-    return split_commas(l, k, entry->values.items[0], entry->line, field);
+    else
+        TRY(split_commas(l, k, entry->values.items[0], entry->line, field));
+    return k->members ? order_members(l, k, field, entry->line) : ERR_OK;
 }
 
 const char *config_choice_text(const struct config_choice *c, enum config_names names)
@@ -334,6 +378,10 @@ static enum err store(struct loading *l, struct place p, const struct config_ent
 {
     const struct config_key *k = p.key;
     void *field = (char *)p.table->values + k->offset;
+    if (entry->map && !k->members)
+        return config_error(&l->errors, entry->line,
+                            "%s.%s holds further keys; settings are two deep: section, key",
+                            k->section, k->name);
     if (k->type == CONFIG_LIST)
         return store_list(l, k, field, entry);
     if (entry->list)

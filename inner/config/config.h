@@ -48,12 +48,14 @@ struct config_key {
     double min, max;                     /* INT, REAL: inclusive range */
     const struct config_choice *choices; /* CHOICE */
     const char *unit;                    /* "ms", "tokens", ...; NULL: none */
-    bool pinned;       /* all sites of a run must agree on it: part of the configuration digest */
-    bool later;        /* pinned, and left out of the digest at its default: runs that were begun
-                          before the key existed continue */
-    const char *field; /* of a list of maps: "train.weight", the values of `weight` in the maps of
-                          SECTION.train; NULL: none */
-    const char *help;  /* a sentence or two */
+    bool pinned;         /* all sites of a run must agree on it: part of the configuration digest */
+    bool later;          /* pinned, and left out of the digest at its default: runs that were begun
+                            before the key existed continue */
+    const char *field;   /* of a list of maps: "train.weight", the values of `weight` in the maps of
+                            SECTION.train; NULL: none */
+    const char *members; /* of a list that people write as a map: "rounds factor most", in the order
+                            of the recorded list; NULL: none */
+    const char *help;    /* a sentence or two */
     enum config_level level;
     const char *group;   /* of the page: begins with this key, to the next one that names a group */
     const char *example; /* NULL: the default */

@@ -52,6 +52,28 @@ static enum err put_scalar(struct out *o, const char *s)
     return puts_to(o, "'");
 }
 
+static bool is_map(const struct config_key *k, const struct config_list *list)
+{
+    size_t members = k->members != NULL;
+    for (const char *s = k->members; s && *s; s++)
+        members += *s == ' ';
+    return members && members == list->count;
+}
+
+/* {rounds: 10, factor: 2, most: 40} */
+static enum err put_members(struct out *o, const char *members, const struct config_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        size_t n = strcspn(members, " ");
+        TRY(puts_to(o, i ? ", " : "{"));
+        TRY(put(o, members, n));
+        TRY(puts_to(o, ": "));
+        TRY(put_scalar(o, list->items[i]));
+        members += n + (members[n] == ' ');
+    }
+    return puts_to(o, "}");
+}
+
 static enum err put_list(struct out *o, const struct config_list *list)
 {
     TRY(puts_to(o, "["));
@@ -99,6 +121,8 @@ static enum err put_value(struct out *o, const struct config_table *t, const str
     case CONFIG_REAL:
         return put_real(o, *(const double *)field);
     case CONFIG_LIST:
+        if (o->names == CONFIG_TYPED && is_map(k, field))
+            return put_members(o, k->members, field);
         return put_list(o, field);
     case CONFIG_CHOICE:
         return put_scalar(o, choice_name(k, field, o->names));

@@ -241,6 +241,47 @@ static enum err list_read(struct reader *r, struct config_entry *entry)
     return r->failed ? ERR_OK : next(r);
 }
 
+static enum err member_read(struct reader *r, struct config_entry *entry, size_t *capacity)
+{
+    const char *name;
+    char *item;
+    TRY(refuse_forbidden(r));
+    TRY_ALLOC(name = arena_string(r->a, scalar(r), strlen(scalar(r))));
+    TRY(next(r));
+    if (r->failed)
+        return ERR_OK;
+    if (r->event.type != YAML_SCALAR_EVENT) {
+        TRY(config_error(r->errors, line_of(r), "%s.%s: a plain value is needed here", entry->key,
+                         name));
+        return skip(r);
+    }
+    TRY(refuse_forbidden(r));
+    TRY_ALLOC(item = arena_printf(r->a, "%s=%s", name, scalar(r)));
+    TRY(item_add(&entry->values, capacity, r->a, item));
+    return next(r);
+}
+
+/* One map as a value. Which keys take one, and with which names, is config.c's. */
+static enum err members_read(struct reader *r, struct config_entry *entry)
+{
+    size_t capacity = 0;
+    entry->list = entry->map = true;
+    TRY(refuse_forbidden(r));
+    TRY(next(r));
+    while (!r->failed && r->event.type != YAML_MAPPING_END_EVENT) {
+        if (r->event.type == YAML_SCALAR_EVENT) {
+            TRY(member_read(r, entry, &capacity));
+            continue;
+        }
+        TRY(config_error(r->errors, line_of(r), "%s: a name in its map is not plain text",
+                         entry->key));
+        TRY(skip(r));
+        if (!r->failed)
+            TRY(skip(r));
+    }
+    return r->failed ? ERR_OK : next(r);
+}
+
 static enum err value_read(struct reader *r, struct config_entry *entry)
 {
     size_t capacity = 0;
@@ -254,11 +295,11 @@ static enum err value_read(struct reader *r, struct config_entry *entry)
         TRY(list_read(r, entry));
         return r->entries->count == entries ? config_entry_add(r->entries, r->a, *entry) : ERR_OK;
     }
-    if (r->event.type == YAML_MAPPING_START_EVENT)
-        TRY(config_error(r->errors, line_of(r),
-                         "%s holds further keys; settings are two deep: section, key", entry->key));
-    else
-        TRY(refuse_forbidden(r));
+    if (r->event.type == YAML_MAPPING_START_EVENT) {
+        TRY(members_read(r, entry));
+        return config_entry_add(r->entries, r->a, *entry);
+    }
+    TRY(refuse_forbidden(r));
     return skip(r);
 }
 

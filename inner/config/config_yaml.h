@@ -19,6 +19,7 @@ struct config_entry {          /* one `key: value`, in the order of the file */
     const char *key;           /* "section.name" */
     int line;                  /* 0: from the command line */
     bool list;                 /* written as a list */
+    bool map;                  /* written as a map: a list of "name=value" */
     struct config_list values; /* one item unless list */
 };
 struct config_entries {

@@ -156,9 +156,9 @@ static void check_grow(struct config_rules *r, const struct outer_settings *o,
     long long every = o->outer_sync_every;
     if (!keys_grow(o, &g))
         config_broken(r,
-                      "outer.interval_schedule is [rounds, factor, most] with rounds from 1, "
-                      "factor from 2 and "
-                      "most from %lld (outer.sync_every = %lld) to 1000000, as [10, 2, %lld]",
+                      "outer.interval_schedule is {rounds, factor, most} with rounds from 1, "
+                      "factor from 2 and most from %lld (outer.sync_every = %lld) to 1000000, as "
+                      "{rounds: 10, factor: 2, most: %lld}",
                       every + 1, every, 8 * every);
     if (!o->outer_interval_schedule.count)
         return;

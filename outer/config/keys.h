@@ -93,10 +93,12 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "this many seconds have passed since the round before; outer.sync_every is then "    \
               "the most "                                                                          \
               "steps of a round, and the steps that are left count as done. 0: by steps alone.")   \
-    X(outer, interval_schedule, LIST, .level = CONFIG_EXPERT, .example = "[10, 2, 40]",            \
+    X(outer, interval_schedule, LIST, .level = CONFIG_EXPERT,                                      \
+      .example = "{rounds: 10, factor: 2, most: 40}", .members = "rounds factor most",             \
       .recorded = "grow", .fallback = "", .pinned = true,                                          \
-      .help = "[ROUNDS, FACTOR, MOST]: after every ROUNDS rounds of a fragment its interval "      \
-              "becomes FACTOR times as long, up to MOST steps (0/1 Adam's local steps). Empty: "   \
+      .help = "{rounds, factor, most}: whenever a fragment has made `rounds` rounds, its "         \
+              "interval becomes "                                                                  \
+              "`factor` times as long, up to `most` steps (0/1 Adam's local steps). Empty: "       \
               "outer.sync_every in the whole run.")                                                \
     X(outer, fragments, INT, .level = CONFIG_BASIC, .fallback = "1", .min = 1, .max = 64,          \
       .pinned = true,                                                                              \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/run/key_forms.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/base/args_forms.h"
@@ -36,6 +37,8 @@ static void put_type(struct json_write *w, const struct config_key *k)
         json_text(w, NULL, types[k->type]);
         json_text(w, NULL, k->type == CONFIG_LIST ? "string" : "number");
         json_text(w, NULL, "boolean");
+        if (k->members)
+            json_text(w, NULL, "object");
         json_end(w);
         return;
     }
@@ -56,12 +59,29 @@ static void put_limits(struct json_write *w, const struct config_key *k)
     json_end(w);
 }
 
+static void put_members(struct json_write *w, const char *members)
+{
+    char name[64];
+    json_bool(w, "additionalProperties", false);
+    json_object(w, "properties");
+    for (const char *s = members; *s; s += strspn(s, " ")) {
+        size_t n = strcspn(s, " ");
+        snprintf(name, sizeof name, "%.*s", (int)n, s);
+        json_object(w, name);
+        json_end(w);
+        s += n;
+    }
+    json_end(w);
+}
+
 static void put_key(struct json_write *w, const struct config_key *k)
 {
     json_object(w, k->name);
     put_type(w, k);
     put_limits(w, k);
     put_default(w, k);
+    if (k->members)
+        put_members(w, k->members);
     json_text(w, "description", k->help);
     json_end(w);
 }

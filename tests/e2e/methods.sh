@@ -9,9 +9,9 @@ configure a,b
 awk '/^## / { section = $2 } /^```/ { open = !open; if (open) n++; next } open && section == "1." { print > ("method-" n ".yaml") }' \
     "$repository/docs/methods.md"
 
-# arguments BLOCK: "section.key value" a line, lists without brackets and blanks
+# arguments BLOCK: "section.key value" a line, lists and the map of outer.interval_schedule without brackets and blanks
 arguments() {
-    awk '{ text = text " " $0 }
+    sed 's/: {rounds: \([0-9]*\), factor: \([0-9]*\), most: \([0-9]*\)}/: [\1, \2, \3]/' "$1" | awk '{ text = text " " $0 }
         END {
             while (match(text, /[a-z]+: *{[^}]*}/)) {
                 part = substr(text, RSTART, RLENGTH); text = substr(text, RSTART + RLENGTH)
@@ -26,7 +26,7 @@ arguments() {
                     print section "." key, value
                 }
             }
-        }' "$1"
+        }'
 }
 
 # shortened BLOCK: the arguments of a run of 20 steps

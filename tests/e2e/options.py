@@ -102,6 +102,10 @@ def inputs():
     refused("standard input: it is empty", "train", "--config", "-", *site)
     code = subprocess.run([atoll, "train", "--config", "-", *site], input="outer: {nosuch: 1}", text=True, capture_output=True, check=False)
     assert code.returncode == 4 and "standard input:1: " in code.stderr, code.stderr
+    grown = call("train", "--config", "run.yaml", *site, "--outer.interval_schedule", "2,2,40")
+    assert "    interval_schedule: {rounds: 2, factor: 2, most: 40}" in grown
+    mapped = configuration.replace("\nouter:\n", "\nouter:\n  interval_schedule: {most: 40, rounds: 2, factor: 2}\n")
+    assert call("train", "--config", "-", *site, text=mapped) == grown
     text, said = both("train", "--config", "run.yaml", *site)
     assert said["configuration"] in text and f"{said['parameters']} parameters" in text
     assert f"{said['rounds']} exchanges" in text and said["payload_up"] > 0

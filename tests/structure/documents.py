@@ -110,8 +110,8 @@ def check_page(root, name, text, known, missed):
     for number, line in code(text):
         keys_said = [m.group(1) or m.group(2) for m in ARGUMENT.finditer(line)]
         flow = re.match(rf"({SECTIONS}): \{{(.*)\}}", line)
-        if flow:  # section: {key: value, ...}
-            keys_said += [f"{flow.group(1)}.{k}" for k in re.findall(r"(?:^|, )([a-z0-9_]+): ", flow.group(2))]
+        if flow:  # section: {key: value, ...}; the names in a map as a value are no keys
+            keys_said += [f"{flow.group(1)}.{k}" for k in re.findall(r"(?:^|, )([a-z0-9_]+): ", re.sub(r"\{[^{}]*\}", "", flow.group(2)))]
         for key in keys_said:
             if key not in known:
                 missed.append(f"{name}:{number}: {key} is no key of docs/configuration.md or docs/wan.md")

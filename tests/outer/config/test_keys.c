@@ -53,6 +53,32 @@ static void defaults_and_good_settings_pass(void **state)
     assert_int_equal(checked("--serve.listen [::1]:0"), ERR_OK);
 }
 
+/* The recorded text of a map is the list that it was, so that digests stay. */
+static void a_map_is_recorded_as_its_list(void **state)
+{
+    static const char *const wrong[] = {"rounds=10,factor=2,mots=400",
+                                        "rounds=10,factor=2,rounds=400", "rounds=10,factor=2",
+                                        "rounds=10,2,most=400"};
+    static const char name[] = "outer.interval_schedule";
+    const struct config_table tables[] = {keys_inner(&inner), keys_outer(&outer)};
+    char *listed, *mapped;
+    (void)state;
+    assert_int_equal(checked("--outer.interval_schedule 10,2,400"), ERR_OK);
+    assert_int_equal(config_canonical(tables, 2, &arena, &listed), ERR_OK);
+    assert_non_null(strstr(listed, "outer.grow=[10, 2, 400]\n"));
+    assert_int_equal(config_set(tables, 2, CONFIG_TYPED, name, "9,9,9", &arena), ERR_OK);
+    assert_int_equal(
+        config_set(tables, 2, CONFIG_TYPED, name, "most=400,rounds=10,factor=2", &arena), ERR_OK);
+    assert_int_equal(config_canonical(tables, 2, &arena, &mapped), ERR_OK);
+    assert_string_equal(mapped, listed);
+    assert_int_equal(config_lines(tables, 2, &arena, &mapped), ERR_OK);
+    assert_non_null(strstr(mapped, "outer.interval_schedule={rounds: 10, factor: 2, most: 400}\n"));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(config_set(tables, 2, CONFIG_TYPED, name, wrong[i], &arena), ERR_CONFIG);
+        assert_non_null(strstr(err_message(), "each once: rounds factor most"));
+    }
+}
+
 /* A value that becomes 0, which means "the published rate" of many keys, is not taken for 0. */
 static void no_key_takes_a_number_that_becomes_0(void **state)
 {
@@ -261,11 +287,12 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.before_update true --outer.overlap_steps 50", "the nearest is 49, or");
     refused("--outer.sync_every 1 --outer.before_update true --outer.overlap_steps 1",
             "the nearest is outer.sync_every = 2");
-    refused("--outer.interval_schedule 10,2", "as [10, 2, 400]");
+    refused("--outer.interval_schedule 10,2", "as {rounds: 10, factor: 2, most: 400}");
     refused("--outer.interval_schedule 10,1,400", "factor from 2");
     refused("--outer.interval_schedule 10,2,50", "most from 51");
     refused("--outer.interval_schedule 10,2,x",
-            "outer.interval_schedule is [rounds, factor, most]");
+            "outer.interval_schedule is {rounds, factor, most}");
+    refused("--outer.interval_schedule rounds=10,factor=1,most=400", "factor from 2");
     refused("--outer.interval_schedule 10,2,400 --outer.overlap_steps 50",
             "outer.overlap_steps = 49");
     refused("--outer.interval_schedule 10,2,400 --outer.moment1_every 150",
@@ -515,6 +542,7 @@ int main(void)
         cmocka_unit_test(examples_are_read),
         cmocka_unit_test(recorded_texts_keep_their_names),
         cmocka_unit_test(each_rule_names_what_to_do),
+        cmocka_unit_test(a_map_is_recorded_as_its_list),
         cmocka_unit_test(mix_is_half_or_nothing),
         cmocka_unit_test(many_bad_names_fit_the_message),
         cmocka_unit_test(a_thousand_sites_and_no_more),
