@@ -36,7 +36,9 @@
     X(TRAIN_COMPRESS_ZEROONE, zeroone) X(TRAIN_COMPRESS_SPARSE, sparse)
 #define TRAIN_MASTER_WEIGHTS(X)                                                                    \
     X(TRAIN_MASTER_F32, f32)                                                                       \
-    X(TRAIN_MASTER_FP16, fp16) X(TRAIN_MASTER_FP16_STOCHASTIC, fp16_stochastic)
+    X(TRAIN_MASTER_FP16, fp16)                                                                     \
+    X(TRAIN_MASTER_FP16_STOCHASTIC, fp16_stochastic)                                               \
+    X(TRAIN_MASTER_FP16_MOMENT, fp16_stochastic_moment)
 #define TRAIN_PIPELINE(X) X(TRAIN_PIPELINE_SEQUENTIAL, sequential) X(TRAIN_PIPELINE_STALE, stale)
 #define TRAIN_ROUNDING(X)                                                                          \
     X(TRAIN_ROUNDING_NEAREST, nearest) X(TRAIN_ROUNDING_STOCHASTIC, stochastic)
@@ -426,8 +428,9 @@ CHOICES_INNER(CONFIG_ENUM)
       .fallback = "f32", .pinned = true,                                                           \
       .help = "Form to which each step rounds the parameters that it has updated. fp16: the 16 "   \
               "bits of Wang et al. 2018, 6 of exponent and 9 of mantissa, to nearest; "            \
-              "fp16_stochastic: the same, unbiased, by counter-based random bits. Kept in f32 "    \
-              "memory: for the study of widths. Not of the outer state.")                          \
+              "fp16_stochastic: the same, unbiased, by counter-based random bits; "                \
+              "fp16_stochastic_moment: so the first moment, too. Kept in f32 memory: for the "     \
+              "study of widths. Not of the outer state.")                                          \
     X(train, dropout, REAL, .group = "Methods", .fallback = "0", .min = 0, .max = 0.9,             \
       .pinned = true,                                                                              \
       .help = "Share of the values that become 0, drawn again at each step, after the embeddings " \

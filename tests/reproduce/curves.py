@@ -96,17 +96,18 @@ def escaped(text):
     return str(text).replace("&", "&amp;").replace("<", "&lt;")
 
 
-def leave(row, jobs):
-    """Writes the files, and returns what is printed."""
+def leave(row, jobs, drawn=None):
+    """Writes the files, and returns what is printed. drawn: the runs of table and curves; None: all."""
     found, lines = collected(jobs)
     if not found:
         return []
+    found = {name: steps for name, steps in found.items() if drawn is None or name in drawn}
     folder = row.path.parent
     with open(folder / f"{row.name}-losses.csv", "w", newline="", encoding="utf-8") as f:
         out = csv.writer(f, lineterminator="\n")
         out.writerow(COLUMNS)
         out.writerows(lines)
-    drawn = svg(row.title, found)
-    if drawn:
-        (folder / f"{row.name}.svg").write_text(drawn, encoding="utf-8")
-    return [*table(found), "", f"every loss: {folder / row.name}-losses.csv" + (f"; curves: {folder / row.name}.svg" if drawn else "")]
+    picture = svg(row.title, found)
+    if picture:
+        (folder / f"{row.name}.svg").write_text(picture, encoding="utf-8")
+    return [*table(found), "", f"every loss: {folder / row.name}-losses.csv" + (f"; curves: {folder / row.name}.svg" if picture else "")]

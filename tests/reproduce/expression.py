@@ -41,6 +41,8 @@ class Sample:
         digits = f"{self.mean:.5g}"
         if len(self.values) < 2 or len(set(self.values)) == 1:
             return digits
+        if not all(map(math.isfinite, self.values)):  # time_to() of a loss that a run never had
+            return f"{digits}, n {len(self.values)}"
         return f"{digits} +- {statistics.stdev(self.values):.2g}, n {len(self.values)}"
 
 
@@ -95,6 +97,11 @@ def rate(measures, run: Run):
 def time(measures, run: Run):
     """seconds of training: all steps and what rounds held up, without evaluations"""
     return measures(run, "time")
+
+
+def processor(measures, run: Run):
+    """seconds of processor time of all its processes, evaluations too: what other programs on the machine change less than time"""
+    return measures(run, "processor_s")
 
 
 def tokens(measures, run: Run):
@@ -193,7 +200,7 @@ def higher(_, x: Sample, y: Sample):
 
 REDUCTIONS = {"last": lambda x: x[-1], "first": lambda x: x[0], "mean": statistics.fmean, "median": statistics.median, "sum": sum,
               "min": min, "max": max, "count": len}
-FUNCTIONS = {f.__name__.rstrip("_"): f for f in (loss, best, best_of, rate, time, tokens, parameters, bytes_, metric, score, value, time_to, loss_at, mean, sd,
+FUNCTIONS = {f.__name__.rstrip("_"): f for f in (loss, best, best_of, rate, time, processor, tokens, parameters, bytes_, metric, score, value, time_to, loss_at, mean, sd,
                                                  sem, least, most, abs_, log, sqrt, lower, higher)}
 
 

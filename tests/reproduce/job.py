@@ -31,6 +31,22 @@ def end_with_parent():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
+def first_names():
+    """{name of a key, or of a value "key: value": the one it had first}. A digest is of these: a key that gets another name leaves
+    recorded runs what they are."""
+    page = (REPOSITORY / "docs/configuration.md").read_text(encoding="utf-8")
+    return {now: before for before, now in re.findall(r"^\| `([a-z0-9_]+\.[^`]+)` \| `([a-z0-9_]+\.[^`]+)` \|$", page, flags=re.M)}
+
+
+def under_first_names(words):
+    """Arguments `--section.key value`."""
+    names, found = first_names(), []
+    for key, value in zip(words[::2], words[1::2]):
+        key = key.removeprefix("--")
+        found += ["--" + names.get(key, key), names.get(f"{key}: {value}", f": {value}").partition(": ")[2]]
+    return found
+
+
 def processor_seconds():
     """Of all processes that were started here and have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -97,7 +113,11 @@ class Job:
 
     def key(self):
         """What makes a finished run the same experiment."""
-        words = self.substituted(self.program) if self.program else [self.words(), self.sites, self.ranks]
+        if self.program:
+            words = self.substituted(self.program)
+        else:
+            own, train = self.words()
+            words = [[under_first_names(own), train], self.sites, self.ranks]
         for key in ("shares", "wan"):
             if key in self.settings:
                 words.append(self.settings[key])
@@ -324,7 +344,10 @@ class Job:
         return found
 
     def measure(self, name):
-        values = json.loads((self.folder / "done.json").read_text())["values"]
+        done = json.loads((self.folder / "done.json").read_text())
+        values = done["values"]
+        if name == "processor_s":
+            return done["processor_s"]
         if name in values or name.startswith(("value.", "score.")):
             plain = name[6:] if name.startswith("value.") else name
             if plain not in values:

@@ -44,10 +44,10 @@ def append(path, session, machine, commit, row, asked, minutes):
 
 
 class Recorded:
-    """The newest session of a row in the CSV. As a function: (Run, name) -> Sample. seeds: what a searched run needs."""
+    """The newest session of a row in the CSV. As a function: (Run, name) -> Sample. seeds_of(run): what a searched run needs."""
 
-    def __init__(self, path, row, seeds=()):
-        self.seeds = seeds
+    def __init__(self, path, row, seeds_of=None):
+        self.seeds_of = seeds_of
         lines = []
         if os.path.exists(path):
             with open(path, newline="", encoding="utf-8") as f:
@@ -61,7 +61,7 @@ class Recorded:
 
     def __call__(self, run, name):
         if name in ("best", "rate"):
-            rate, losses = search.best(self.seeds, search.losses_of(run.name, self.lines))
+            rate, losses = search.best(self.seeds_of(run.name), search.losses_of(run.name, self.lines))
             return Sample(losses if name == "best" else [rate])
         found = [float(r["value"]) for r in self.lines if r["run"] == run.name and r["measure"] == name]
         if not found:
@@ -157,7 +157,7 @@ def overview(rows, path):
     ages, guards = fresh.read(folder / "fresh.csv"), broken.read(folder / "broken.csv")
     lines = ["| method | claim | here | verdict | yes | guarded by | age |", "|---|---|---|---|---|---|---|"]
     for row in rows:
-        found = Recorded(path, row.name, row.seeds)
+        found = Recorded(path, row.name, row.seeds_of)
         claim, ours = next(((c, o) for c, o, _ in row.claims if o), ({"what": ""}, None))
         results = judged(row, found, floors=Floors(row, folder / "floors.csv"), guards=guards)
         age = f"{found.session[:10]}, {fresh.told(row, found.session, ages)}" if found.session else "not run yet"
@@ -175,7 +175,7 @@ def page(rows, path):
     guards = broken.read(pathlib.Path(path).parent / "broken.csv")
     lines = [HEAD, *overview(rows, path), ""]
     for row in rows:
-        found = Recorded(path, row.name, row.seeds)
+        found = Recorded(path, row.name, row.seeds_of)
         lines += [f"## {row.name}", "", f"{row.title}.", f"`deploy/reproduce.sh {row.name}`, about {row.minutes} minutes.", ""]
         if found.session is None:
             lines += ["Not run yet.", ""]

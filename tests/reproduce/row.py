@@ -235,6 +235,10 @@ class Row:
         if searched_key(run) in run or "program" in run:
             run.fail("search", f"run {name}: search is of {searched_key(run)}, which a run with it does not set, nor a program")
 
+    def seeds_of(self, name):
+        """Of a run."""
+        return self.runs[name].get("seeds") or self.seeds
+
     def searched(self):
         """The runs whose rate is searched: none, or all."""
         return [name for name, run in self.runs.items() if "search" in run]

@@ -213,7 +213,7 @@ class Runner:
 
     def recorded(self, row):
         """What results.csv has of a searched row; with --again only since this program began."""
-        found = page.Recorded(RESULTS, row.name, row.seeds)
+        found = page.Recorded(RESULTS, row.name, row.seeds_of)
         if self.again and found.session != self.now:
             found.session, found.lines = self.now, []
         return found
@@ -225,7 +225,7 @@ class Runner:
             try:
                 self.lock(row, name)
                 self.job(row, search.named(name, row.runs[name]["search"][0]), row.seeds[0], False).dry_run()
-                while points := search.wanted(row.runs[name]["search"], row.seeds[:self.most_seeds], self.known(row, name)):
+                while points := search.wanted(row.runs[name]["search"], row.seeds_of(name)[:self.most_seeds], self.known(row, name)):
                     self.point(row, search.named(name, points[0][0]), points[0][1])
             except Bad as wrong:
                 self.progress.say(f"{row.name}, {name}: {wrong}")
@@ -233,11 +233,29 @@ class Runner:
         measures, floors = self.recorded(row), self.floors(row, self.only or row.searched())
         for line in page.tables(row, measures, f"{measures.commit}, {measures.machine}, {measures.minutes} min", floors, guards()):
             print(line)
+        if RESULTS.parent != HERE:
+            points = self.points(row, measures)
+            self.leave(row, points, search.best_points(row.searched(), points, measures))
         if broken:
             raise Bad(f"{row.name}: not finished: {'; '.join(broken)}")
         part = self.only or self.most_seeds
         words = [r.verdict.word for r in page.judged(row, measures, floors=floors, guards=guards())]
         return all(w == YES or (part and w != MISS) for w in words)
+
+    def points(self, row, measures):
+        """{point: {seed: Job}} of a searched row whose runs are still here."""
+        found = {}
+        for name, seed in ((line["run"], int(line["seed"])) for line in measures.lines if line["measure"] == search.LOSS):
+            job = self.job(row, name, seed, False)
+            if job.done():
+                found.setdefault(name, {})[seed] = job
+        return found
+
+    @staticmethod
+    def leave(row, jobs, drawn=None):
+        """Of a row elsewhere: losses and curves next to it."""
+        for line in curves.leave(row, jobs, drawn):
+            print(line)
 
     def floors(self, row, names):
         """What the row's losses must beat; new ones are kept in floors.csv."""
@@ -285,8 +303,7 @@ class Runner:
             if len(set(made_by.split())) == 1:  # of runs that an older program made, it is not known here
                 fresh.keep(RESULTS.parent / "fresh.csv", session, row, made_by)
         if RESULTS.parent != HERE:
-            for line in curves.leave(row, measures.jobs):
-                print(line)
+            self.leave(row, measures.jobs)
         for r in results:
             if self.quick or r.verdict.word != YES:
                 print(f"{r.verdict.word.upper() if r.verdict.word == MISS else r.verdict.word:4s}  {row.name}: {r.text}   "
@@ -354,7 +371,7 @@ def known_row(path):
 
 def digests(paths):
     for row in map(known_row, paths):
-        found = page.Recorded(RESULTS, row.name, row.seeds)
+        found = page.Recorded(RESULTS, row.name, row.seeds_of)
         if found.session:
             fresh.backfill(RESULTS.parent / "fresh.csv", row, found.session, found.commit.split())
     return 0

@@ -3,7 +3,7 @@
 the lowest mean loss over the seeds, and a rate with a higher one on each side: at the edge of what was run no rate is the best."""
 import statistics
 
-from expression import Bad, Missing
+from expression import Bad, Missing, Run
 
 MOST = 12  # rates of a search
 LOSS = "eval.loss.last"
@@ -72,3 +72,14 @@ def best(seeds, losses):
     if any((r, s) not in losses for r in rates[i - 1:i + 2] for s in seeds):
         raise Missing(f"the rates next to {rate:g} were not run with all seeds")
     return rate, [losses[rate, s] for s in seeds]
+
+
+def best_points(runs, points, measures):
+    """Names of the points to draw: of each run its best rate; while that is not known, all."""
+    found = []
+    for run in runs:
+        try:
+            found.append(named(run, measures(Run(run), "rate").values[0]))
+        except Missing:
+            found += [p for p in points if p.partition("@")[0] == run]
+    return found

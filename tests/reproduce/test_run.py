@@ -4,6 +4,7 @@
 shows other numbers than the CSV. Needs PyYAML; says so and ends with 77 without it."""
 import argparse
 import array
+import collections
 import contextlib
 import io
 import math
@@ -36,8 +37,8 @@ import page
 import run
 import search
 from data import REPOSITORY, Data
-from expression import FUNCTIONS, Bad, Expression, Missing, Sample, Undecided
-from job import Job, crossing
+from expression import FUNCTIONS, Bad, Expression, Missing, Run, Sample, Undecided
+from job import Job, crossing, first_names, under_first_names
 from row import HERE, Row, Workloads, mutants, rows
 from verdict import MISS, UNDECIDED, UNMEASURED, VOID, YES, judge
 
@@ -196,6 +197,14 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(self.word("mean(loss(a)) + 2 * sem(loss(a)) <= 1.03").word, UNDECIDED)
         self.assertEqual(self.word("mean(loss(a)) <= 1.03").word, UNDECIDED)
         self.assertEqual(self.word("mean(loss(a)) + 2 * sem(loss(b)) <= 1.05").word, UNDECIDED)  # another error: left as it stands
+
+    def test_what_never_happens_misses(self):
+        never = Expression('time_to(a, loss(b)) <= time(b)', {"a": {}, "b": {}})
+        for values, word in (([math.inf, 1.0, 1.0], MISS), ([math.inf] * 3, MISS), ([0.5, 0.5, 0.4], YES)):
+            found = {"loss": [1.0] * 3, "time": [2.0] * 3}
+            self.assertEqual(judge(never, lambda run, name: Sample(values if name.startswith("time_to") else
+                                                                   found["time" if name == "time" else "loss"])).word, word)
+        self.assertEqual(Sample([math.inf, 1.0]).text(), "inf, n 2")
 
     def test_fewer_than_three_seeds_decide_nothing(self):
         for text in ("loss(a) <= loss(b)", "loss(b) <= loss(a)", "mean(loss(a)) <= 2", "loss(b) - loss(a) <= 0.5"):
@@ -495,6 +504,44 @@ class Rows(unittest.TestCase):
                 self.searched(text, only=("--seeds", count))
             self.assertIn(f"--seeds {count}: one seed or more", str(caught.exception))
 
+    def test_a_searched_run_may_have_fewer_seeds(self):
+        ran = self.searched(SEARCHED.replace("a: {search: [0.01, 0.02, 0.04]}", "a: {search: [0.01, 0.02, 0.04], seeds: [2]}"))
+        self.assertEqual({seed for name, seed in ran if name[0] == "a"}, {2})
+        self.assertEqual({seed for name, seed in ran if name[0] == "b"}, {1, 2, 3})
+        row = Row(pathlib.Path(self.folder.name) / "s.yaml", Workloads())
+        found = page.Recorded(pathlib.Path(self.folder.name) / "r.csv", "s", row.seeds_of)
+        self.assertEqual([len(found(Run(n), "best").values) for n in "ab"], [1, 3])
+
+    def test_a_search_elsewhere_leaves_every_loss_and_the_curves_of_the_best_rates(self):
+        class KeptJob(FakeJob):
+            def done(self):
+                return {"seconds": 6.0} if (self.name, self.seed) in FakeJob.ran else None
+
+            def records(self):
+                evals = [{"step": 4, "loss": self.measure("")}]
+                return collections.defaultdict(list, eval=evals, step=[{"step": 4, "tokens": 8, "step_ms": 1.0}])
+        FakeJob.ran, FakeJob.dies = [], None
+        with mock.patch.object(run, "Job", KeptJob):
+            self.assertEqual(self.main("s", s=SEARCHED)[0], 0)
+        folder = pathlib.Path(self.folder.name)
+        losses = (folder / "s-losses.csv").read_text().splitlines()[1:]
+        self.assertEqual(len(losses), len(FakeJob.ran))
+        self.assertTrue({"a@0.01,1", "b@0.08,1"} <= {line.rsplit(",", 4)[0] for line in losses})
+        picture = (folder / "s.svg").read_text()
+        self.assertEqual([f">{name}<" in picture for name in ("a@0.02", "b@0.04", "a@0.01", "b@0.08")], [True, True, False, False])
+
+    def test_a_renamed_key_keeps_recorded_runs(self):
+        names = first_names()
+        self.assertEqual((names["model.d_model"], names["privacy.clipping: per_example"]), ("model.width", "privacy.clipping: slow"))
+        self.assertEqual(under_first_names(["--model.d_model", "64", "--privacy.clipping", "per_example", "--train.lr", "a: b"]),
+                         ["--model.width", "64", "--privacy.clipping", "slow", "--train.lr", "a: b"])
+
+    def test_processor_time_is_the_run_s(self):
+        folder = pathlib.Path(self.folder.name)
+        (folder / "done.json").write_text('{"values": {}, "processor_s": 2.5}')
+        self.assertEqual(Job.measure(mock.Mock(folder=folder), "processor_s"), 2.5)
+        self.assertEqual(Expression("processor(a)", {"a": {}}).evaluate(lambda run, name: Sample([{"processor_s": 2.5}[name]])).mean, 2.5)
+
     def test_another_setting_is_searched(self):
         row = self.row(SEARCHED.replace("a: {", "a: {search_of: outer.lr, train.lr: 0.5, ", 1))
         self.assertEqual([row.settings(f"a@{rate}", False)[key] for rate in (0.01, 0.04) for key in ("outer.lr", "train.lr")],
@@ -553,6 +600,9 @@ class Rows(unittest.TestCase):
             with self.assertRaises(Bad) as caught:
                 job.topology(["a", "b", "c"])
             self.assertIn("t.yaml:6: run a: wan here.yaml has no place c", str(caught.exception))
+        with mock.patch("job.command"), mock.patch.object(job, "start_wan", lambda *_: "net"):
+            job.sites = 2
+            self.assertEqual(job.start_sites(["--run.name", "t"], ["A", "B"]), (None, ["net"]))
         with mock.patch.object(job, "topology", lambda _: "net"), mock.patch.object(job, "start", lambda words, log: words):
             job.folder.mkdir(parents=True)
             job.sites, job.ranks = 2, 1

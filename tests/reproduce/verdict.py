@@ -15,7 +15,7 @@ YES, MISS, UNDECIDED, VOID, UNMEASURED = "yes", "miss", "undecided", "void", "no
 Verdict = collections.namedtuple("Verdict", "word why")
 LEAST_SEEDS, ERRORS = 3, 2
 LOSSES = ("loss", "best", "best_of", "loss_at", "time_to")
-SEEDED = (*LOSSES, "score", "time")  # measures that another seed changes
+SEEDED = (*LOSSES, "score", "time", "processor")  # measures that another seed changes
 TINY = 1e-12  # of a bound: rounding of its arithmetic
 
 
@@ -95,6 +95,8 @@ class Judge:
             return Verdict(YES if (over.mean < 0 if strict else over.mean <= 0) else MISS, "")
         if n < LEAST_SEEDS:
             return Verdict(UNDECIDED, f"{n} seed{'s' if n > 1 else ''} of {LEAST_SEEDS}")
+        if math.isinf(over.mean):
+            return Verdict(YES if over.mean < 0 else MISS, "never" if over.mean > 0 else "")
         error = statistics.stdev(over.values) / math.sqrt(n)
         if over.mean + ERRORS * error < (0 if strict else TINY):
             return Verdict(YES, "")

@@ -240,6 +240,10 @@ same masters_zero masters
 run 2 masters_stop stop $masters --train.zero_stage 1
 run 2 masters_stop whole $masters
 same masters_stop masters
+run 2 masters_moment whole ${masters}_moment
+if "$ranks" same "$dir/masters_moment" "$dir/masters" 2> /dev/null; then fail "the first moment is not rounded"; fi
+run 2 masters_moment_zero whole ${masters}_moment --train.zero_stage 1 --train.bucket_mb 0.1
+same masters_moment_zero masters_moment
 # Both ranks leave out the same layers; moments that are shared out see it, too.
 drop="--model.layers 5 --model.d_ff 64 --train.layer_drop 0.8 --train.layer_drop_rate 10"
 run 1 drop_one whole $drop

@@ -486,8 +486,8 @@ static void zeroone_waits_for_the_groups_that_it_changes(void **state)
 /* ---- master weights of 16 bits ---- */
 static const struct narrow fp16 = {6, 9};
 
-/* A step with them is the step in f32, each element rounded by its own random bits; moments and
- * layers that do not learn keep all bits. */
+/* A step with them is the step in f32, each element rounded by its own random bits; moments that
+ * are not rounded and layers that do not learn keep all bits. */
 static void masters_round_what_a_step_updates(void **state)
 {
     enum { FROZEN = 0, STEP = 5 };
@@ -495,32 +495,42 @@ static void masters_round_what_a_step_updates(void **state)
     static const struct optim_case kinds[] = {
         {"f32", {GROWING}},
         {"nearest", {GROWING, "--train.master_weights", "fp16"}},
-        {"stochastic", {GROWING, "--train.master_weights", "fp16_stochastic"}}};
+        {"stochastic", {GROWING, "--train.master_weights", "fp16_stochastic"}},
+        {"moment", {GROWING, "--train.master_weights", "fp16_stochastic_moment"}}};
     struct table t;
-    const float *x[3], *m[3];
+    const float *x[4], *m[4];
+    size_t moved = 0;
     (void)state;
-    for (size_t k = 0; k < 3; k++) {
+    for (size_t k = 0; k < 4; k++) {
         struct bench b;
         begin(&b, &kinds[k], GOLDEN_SEED);
-        b.t.tensors[FROZEN].layer = 0;
+        for (size_t n = 0; n < TENSORS; n++) /* step 5 of 10: the layers from 1 on learn */
+            b.t.tensors[n].layer = n == FROZEN ? 0 : 1;
         fill(b.host, &b.t, GOLDEN_SEED, 0);
         step_by(&b, STEP);
         x[k] = take_params(&b);
         float *moment = arena_array(&arena, b.t.elements, sizeof *moment);
         b.d->ops->copy(b.d, moment, b.o.state[OPTIM_FIRST].shard, b.t.elements * sizeof *moment);
+        assert_int_equal(dev_sync(b.d), ERR_OK);
         m[k] = moment;
         t = b.t;
         end(&b);
     }
     for (size_t k = 0; k < TENSORS; k++)
         for (size_t i = t.tensors[k].offset; i < t.tensors[k].offset + t.tensors[k].count; i++) {
-            uint32_t bits[4];
+            uint32_t bits[4], others[4];
             rng_block(1, RNG_MASTER | (uint64_t)STEP << 32, i / 4, bits);
+            rng_block(1, RNG_MASTER | (uint64_t)STEP << 32, (1ull << 60) + i / 4, others);
             float near = k == FROZEN ? x[0][i] : narrow_round(x[0][i], fp16),
                   either = k == FROZEN ? x[0][i] : narrow_stochastic(x[0][i], fp16, bits[i % 4]);
             assert_true(x[1][i] == near && x[2][i] == either);
             assert_true(m[0][i] == m[1][i] && m[0][i] == m[2][i]);
+            assert_true(x[3][i] == either);
+            moved += m[3][i] != m[0][i] && x[2][i] != x[0][i];
+            assert_true(m[3][i] ==
+                        (k == FROZEN ? m[0][i] : narrow_stochastic(m[0][i], fp16, others[i % 4])));
         }
+    assert_true(moved > t.parameters / 4);
 }
 
 /* A rate below half a place of most parameters: to nearest they stay, stochastically they move by
