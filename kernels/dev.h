@@ -667,6 +667,7 @@ struct dev { /* backends embed it first */
     bool graphs;         /* CUDA: graph_run uses graphs; may change between two calls */
     uint64_t sync_count; /* times that the host waited until the device was idle */
     unsigned events;     /* numbers given out by dev_events() */
+    void *stream;        /* CUDA: cudaStream_t of its work, for the collectives; else NULL */
     char note[256];      /* for the log: processor, ISA, library and its version */
     /* CUDA with attention "auto": the kernels chosen by measurement, attention's and the algorithms
      * of products, each with its shape (kernels/cuda/choice.h). What the text names already is not

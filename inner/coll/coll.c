@@ -179,6 +179,12 @@ enum err coll_alloc(struct coll *c, struct dev *d, void **p, size_t bytes)
     return c->ops->alloc ? c->ops->alloc(c, d, p, bytes) : dev_alloc(d, p, bytes);
 }
 
+void coll_follow(struct coll *c, const struct dev *d)
+{
+    if (c->ops->follow)
+        c->ops->follow(c, d);
+}
+
 void coll_free(struct coll *c, struct dev *d, void *p)
 {
     if (p && c->ops->free)

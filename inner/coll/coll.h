@@ -66,6 +66,10 @@ struct coll_ops {
     enum err (*broadcast)(struct coll *c, void *x, size_t bytes); /* from rank 0, device memory */
     enum err (*broadcast_host)(struct coll *c, void *x, size_t bytes);
     enum err (*barrier)(struct coll *c);
+    /* Collectives that have a ticket come after what was submitted to this device, and what waits
+     * for them is its work; NULL: after the work of every device of the process. The member is NULL
+     * where there is nothing to know. */
+    void (*follow)(struct coll *c, const struct dev *d);
     /* NULL: as dev_alloc, dev_free. */
     enum err (*alloc)(struct coll *c, struct dev *d, void **p, size_t bytes);
     void (*free)(struct coll *c, struct dev *d, void *p);
@@ -91,6 +95,8 @@ void coll_close(struct coll *c); /* NULL is fine */
  * that they need no copies in between. The same number of bytes on every rank; all call in one
  * order. */
 enum err coll_alloc(struct coll *c, struct dev *d, void **p, size_t bytes) MUST;
+/* Whose work and memory the collectives are for; until the device closes, or another is named. */
+void coll_follow(struct coll *c, const struct dev *d);
 void coll_free(struct coll *c, struct dev *d, void *p); /* before coll_close; NULL is fine */
 /* From now on c->up counts. coll_open calls it. */
 void coll_count(struct coll *c);

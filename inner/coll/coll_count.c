@@ -78,6 +78,12 @@ static enum err recv_bytes(struct coll *c, void *x, size_t bytes, int from, int 
     return c->backend->recv(c, x, bytes, from, tag);
 }
 
+static void follow(struct coll *c, const struct dev *d)
+{
+    if (c->backend->follow)
+        c->backend->follow(c, d);
+}
+
 static enum err alloc(struct coll *c, struct dev *d, void **p, size_t bytes)
 {
     return c->backend->alloc ? c->backend->alloc(c, d, p, bytes) : dev_alloc(d, p, bytes);
@@ -175,6 +181,7 @@ void coll_count(struct coll *c)
                                         .broadcast = broadcast,
                                         .broadcast_host = broadcast_host,
                                         .barrier = barrier,
+                                        .follow = follow,
                                         .alloc = alloc,
                                         .free = give,
                                         .close = close_counted,

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GPUs over NCCL: one process for each GPU; the only file that includes nccl.h. Collectives in
  * stream order run on the legacy default stream, which CUDA orders after all work submitted earlier
- * to the device's stream and before all work submitted later. Asynchronous sums run on a stream of
- * their own, after an event of the legacy stream, hence after the gradients; the device's stream
- * does not wait for that event.
+ * to the device's stream and before all work submitted later. Asynchronous collectives run on a
+ * stream of their own, after an event of the device's stream, hence after the gradients; the
+ * device's stream does not wait for that event. An event of the legacy stream would be a barrier
+ * for every stream of the process, once for each of them.
  *
  * A communicator that reports an error, or a collective that exceeds its deadline, means that
  * another rank is lost: ERR_LINK ends this rank, and watch.c the others; the site restarts and
@@ -49,7 +50,9 @@ struct coll_nccl {
     cudaEvent_t tickets[TICKETS]; /* after ticket n: [n % TICKETS] */
     cudaEvent_t done, ready, recorded;
     cudaStream_t reduce_stream; /* asynchronous sums; higher priority than the device's stream */
-    char *staging;              /* device */
+    cudaStream_t device_stream; /* coll_follow; NULL: the legacy stream stands for all */
+    bool on_legacy; /* a collective is there that no asynchronous one was told to wait for */
+    char *staging;  /* device */
     int timeout_s;
     double longest_s; /* longest wait for a step; 0: none yet */
     bool broken;      /* the communicator is unusable; close aborts it */
@@ -110,13 +113,16 @@ static enum err cuda_failed(cudaError_t e, const char *what)
 }
 
 /* Waits until the communicator has accepted the call (it was opened non-blocking): before that no
- * other call is allowed, and an event recorded now would not be ordered after it. It takes about
- * 50 us; the first collective of a kind connects the ranks and waits for all of them. */
+ * other call is allowed, and an event recorded now would not be ordered after it. The first
+ * collective of a kind connects the ranks and waits for all of them. */
 static enum err accepted(struct coll_nccl *n, ncclResult_t r, double timeout_s, const char *what)
 {
+    const double spin_s = 20e-6; /* a sleep of 10 us takes about 60 */
     struct deadline d = deadline_in(timeout_s);
+    double begin = d.asked;
     while (r == ncclInProgress && !passed(&d)) {
-        usleep(10);
+        if (d.asked - begin > spin_s)
+            usleep(10);
         ncclResult_t asked = ncclCommGetAsyncError(n->comm, &r);
         if (asked != ncclSuccess)
             r = asked;
@@ -175,7 +181,8 @@ static ncclDataType_t type_of(enum dtype type)
 static enum err after_device(struct coll_nccl *n)
 {
     TRY(connected(n));
-    TRY(cuda_failed(cudaEventRecord(n->ready, NULL), "event"));
+    TRY(cuda_failed(cudaEventRecord(n->ready, n->on_legacy ? NULL : n->device_stream), "event"));
+    n->on_legacy = false;
     return cuda_failed(cudaStreamWaitEvent(n->reduce_stream, n->ready, 0), "event");
 }
 
@@ -195,13 +202,14 @@ static enum err progress(struct coll *c) /* NCCL advances by itself: only errors
     return check_async(n, "a sum of gradients");
 }
 
-/* The legacy stream waits, and with it the device's; the host does not. */
+/* The device's stream waits, and with it what is put on the legacy stream later; the host does not.
+ */
 static enum err reduce_wait(struct coll *c)
 {
     struct coll_nccl *n = nccl_of(c);
     TRY(connected(n));
     TRY(cuda_failed(cudaEventRecord(n->done, n->reduce_stream), "event"));
-    return cuda_failed(cudaStreamWaitEvent(NULL, n->done, 0), "event");
+    return cuda_failed(cudaStreamWaitEvent(n->device_stream, n->done, 0), "event");
 }
 
 /* Collectives of a communicator run one after another, in one order on all ranks: what runs in
@@ -209,6 +217,7 @@ static enum err reduce_wait(struct coll *c)
 static enum err after_tickets(struct coll_nccl *n)
 {
     TRY(connected(n));
+    n->on_legacy = true;
     if (!n->begun)
         return ERR_OK;
     return cuda_failed(cudaStreamWaitEvent(NULL, n->tickets[n->begun % TICKETS], 0), "event");
@@ -328,7 +337,13 @@ static enum err ticket_wait(struct coll *c, uint64_t ticket)
     TRY(connected(n));
     if (!ticket)
         return ERR_OK;
-    return cuda_failed(cudaStreamWaitEvent(NULL, n->tickets[ticket % TICKETS], 0), "event");
+    return cuda_failed(cudaStreamWaitEvent(n->device_stream, n->tickets[ticket % TICKETS], 0),
+                       "event");
+}
+
+static void follow(struct coll *c, const struct dev *d)
+{
+    nccl_of(c)->device_stream = d ? d->stream : NULL;
 }
 
 static enum err all_to_all(struct coll *c, void *to, const void *from, size_t unit_bytes,
@@ -620,6 +635,7 @@ static enum err open_nccl(struct coll **c, const struct coll_nccl_options *o)
         .broadcast = broadcast,
         .broadcast_host = broadcast_host,
         .barrier = barrier,
+        .follow = follow,
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
         .alloc = alloc,
         .free = give,

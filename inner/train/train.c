@@ -245,6 +245,7 @@ enum err train_open(struct train *t, const struct train_options *o, struct arena
                         .dev = o->dev,
                         .coll = o->coll,
                         .given = {.checkpoint_dir = o->checkpoint_dir, .data_site = o->data_site}};
+    coll_follow(t->coll, t->dev);
     enum err e = open_parts(t, perm);
     if (e)
         train_close(t);
@@ -253,6 +254,8 @@ enum err train_open(struct train *t, const struct train_options *o, struct arena
 
 void train_close(struct train *t)
 {
+    if (t->coll)
+        coll_follow(t->coll, NULL);
     if (t->dev) {
         if (t->division.how)
             t->division.how->close(t);

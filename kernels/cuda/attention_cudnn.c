@@ -211,7 +211,7 @@ static void run_cudnn(void *self)
                               (int32_t *)(uintptr_t)m.offsets, p->a, s->batch);
     if (s->backward)
         cuda_attention_statistics(p->c, m.statistics, p->lse, p->a, S, true);
-    if (cudnn_run(p->plan, p->c->stream, &m)) {
+    if (cudnn_run(p->plan, p->c->dev.stream, &m)) {
         cuda_fail(p->c, ERR_INTERNAL);
         return;
     }

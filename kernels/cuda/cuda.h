@@ -61,7 +61,6 @@ struct cuda_table { /* optim.cu: the ranges whose chunk table lies in CUDA_SLOT_
 struct cuda {
     struct dev dev; /* first */
     int index;      /* which GPU; open.c */
-    void *stream;   /* cudaStream_t; dev_cuda.c */
     struct cuda_gpu gpu;
     struct cuda_graphs graphs;
     struct cuda_memory memory;

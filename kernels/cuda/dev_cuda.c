@@ -31,7 +31,7 @@ void cuda_set_device(const struct cuda *c)
 static cudaStream_t stream(const struct cuda *c)
 {
     cuda_set_device(c);
-    return (cudaStream_t)c->stream;
+    return (cudaStream_t)c->dev.stream;
 }
 
 void cuda_fail(struct cuda *c, enum err e)
@@ -88,9 +88,9 @@ double cuda_ms(struct cuda *c, void (*run)(void *), void *self)
                 check(c, cudaEventCreate(&end), "an event");
     for (int i = 0; i < 4 && fine; i++) {
         float ms = 0;
-        cudaEventRecord(begin, (cudaStream_t)c->stream);
+        cudaEventRecord(begin, (cudaStream_t)c->dev.stream);
         run(self);
-        cudaEventRecord(end, (cudaStream_t)c->stream);
+        cudaEventRecord(end, (cudaStream_t)c->dev.stream);
         fine = check(c, cudaEventSynchronize(end), "a kernel") &&
                check(c, cudaEventElapsedTime(&ms, begin, end), "timing");
         if (i > 0 && (double)ms < best) /* the first run creates plans and fills caches */
@@ -158,7 +158,7 @@ static void graph_destroy(struct cuda_graph *g)
 
 void cuda_gpu_drain(struct cuda *c)
 {
-    if (c->stream)
+    if (c->dev.stream)
         cudaStreamSynchronize(stream(c));
     for (size_t i = 0; i < c->graphs.count; i++)
         graph_destroy(&c->graphs.list[i]);
@@ -171,7 +171,7 @@ void cuda_gpu_close(struct cuda *c)
 {
     cuda_scratch_free(c);
     free(c->memory.slabs);
-    if (c->stream)
+    if (c->dev.stream)
         cudaStreamDestroy(stream(c));
 }
 
@@ -460,7 +460,7 @@ enum err cuda_gpu_open(struct cuda *c, const struct dev_options *o)
         stream_make(&s, o->low_priority) != cudaSuccess)
         return err_set(ERR_UNSUPPORTED, "GPU %d cannot be opened: %s", c->index,
                        cudaGetErrorString(cudaGetLastError()));
-    c->stream = s;
+    c->dev.stream = s;
     c->gpu.processors = p.multiProcessorCount;
     c->gpu.shared_bytes = p.sharedMemPerMultiprocessor;
     c->dev.memory_bytes = left;

@@ -265,7 +265,7 @@ static cublasStatus_t submit(struct cuda *c, const struct plan *plan, const stru
     cuda_set_device(c);
     return cublasLtMatmul(m->library, plan->product, &one, p->b, plan->a, p->a, plan->b, &beta,
                           p->c, plan->c, p->c, plan->c, &plan->algo, m->workspace, WORKSPACE_BYTES,
-                          (cudaStream_t)c->stream);
+                          (cudaStream_t)c->dev.stream);
 }
 
 struct trial {

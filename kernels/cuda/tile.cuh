@@ -28,7 +28,7 @@ enum { WARP = 32 };
 #define LAUNCH(c, kernel, grid, threads, shared, ...)                                              \
     do {                                                                                           \
         cuda_set_device(c);                                                                        \
-        kernel<<<(grid), (threads), (shared), (cudaStream_t)(c)->stream>>>(__VA_ARGS__);           \
+        kernel<<<(grid), (threads), (shared), (cudaStream_t)(c)->dev.stream>>>(__VA_ARGS__);       \
         cuda_check_launch((c), #kernel);                                                           \
     } while (0)
 #define SHARED_BYTES(name) extern __shared__ __align__(128) unsigned char name[]

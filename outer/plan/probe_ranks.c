@@ -81,12 +81,13 @@ static enum err open_device(struct ranks_probe *q)
     const char *kind = config_choice_name(device_kind_choices, s->device_kind);
     char gpu[32];
     snprintf(gpu, sizeof gpu, "cuda:%d", q->coll->local_rank);
-    return dev_open(&q->dev,
-                    &(struct dev_options){
-                        .kind = s->device_kind == DEVICE_CPU ? kind : gpu,
-                        .model_type = config_choice_name(device_dtype_choices, s->device_dtype),
-                        .threads = (int)s->device_threads,
-                        .emulation = model_emulation(s)});
+    TRY(dev_open(&q->dev, &(struct dev_options){.kind = s->device_kind == DEVICE_CPU ? kind : gpu,
+                                                .model_type = config_choice_name(
+                                                    device_dtype_choices, s->device_dtype),
+                                                .threads = (int)s->device_threads,
+                                                .emulation = model_emulation(s)}));
+    coll_follow(q->coll, q->dev);
+    return ERR_OK;
 }
 
 /* ---- collectives ---- */

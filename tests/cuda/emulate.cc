@@ -377,6 +377,6 @@ extern "C" void *cuda_scratch(struct cuda *c, enum cuda_slot slot, size_t bytes)
 {
     const struct limit l = {cuda_scratch_unchecked(c, slot, bytes), bytes, slot == CUDA_SLOT_TABLE};
     if (l.p)
-        fake_enqueue((cudaStream_t)c->stream, limit_run, &l, sizeof l, 0);
+        fake_enqueue((cudaStream_t)c->dev.stream, limit_run, &l, sizeof l, 0);
     return l.p;
 }

@@ -139,7 +139,7 @@ static void emulate_run(void *stream, void (*kernel)(P...), struct dim3 grid, st
 #define LAUNCH(c, kernel, grid, threads, shared, ...)                                              \
     do {                                                                                           \
         cuda_set_device(c);                                                                        \
-        emulate_run((c)->stream, kernel, (grid), (threads), (shared), __VA_ARGS__);                \
+        emulate_run((c)->dev.stream, kernel, (grid), (threads), (shared), __VA_ARGS__);            \
         cuda_check_launch((c), #kernel);                                                           \
     } while (0)
 

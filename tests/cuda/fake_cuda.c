@@ -26,6 +26,8 @@ struct CUevent_st {
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t fake_changed = PTHREAD_COND_INITIALIZER;
+static cudaStream_t device_stream;
+static unsigned legacy_collectives;
 static cudaStream_t streams, legacy; /* a stream that is destroyed stays: events may refer to it */
 static double clock_us;
 static _Thread_local int device = -1;
@@ -155,12 +157,32 @@ static cudaStream_t stream_of(cudaStream_t s)
     return s ? s : legacy;
 }
 
+static void wait_run(void *self)
+{
+    cudaEventSynchronize(self); /* the copy of the event as it was at the call */
+}
+
+/* What is put on the legacy stream comes after what streams that are not "non-blocking" were given.
+ */
+static void after_blocking(cudaStream_t s)
+{
+    for (cudaStream_t x = s == legacy ? streams : NULL; x; x = x->next)
+        if (x != s && x->flags == cudaStreamDefault && x->given != x->joined) {
+            const struct CUevent_st e = {x, x->given, clock_us};
+            push(&s->waiting, wait_run, &e, sizeof e);
+            s->given++;
+            x->joined = x->given;
+            pthread_cond_broadcast(&fake_changed);
+        }
+}
+
 void fake_enqueue(cudaStream_t stream, void (*run)(void *), const void *self, size_t bytes,
                   double us)
 {
     pthread_mutex_lock(&fake_lock);
     cudaStream_t s = stream_of(stream);
     clock_us += 1 + us;
+    after_blocking(s);
     push(s->recording ? &s->recording->nodes : &s->waiting, run, self, bytes);
     s->given += !s->recording;
     pthread_cond_broadcast(&fake_changed);
@@ -211,13 +233,35 @@ static bool spoils(void)
 
 void fake_ordered(cudaStream_t s)
 {
-    if (!s)
+    if (!s) {
+        legacy_collectives++;
         return;
+    }
     if (s->flags != cudaStreamNonBlocking || s->priority != -5)
         fake_misuse("a collective on a stream that waits for the legacy one, or has no priority");
     if (s->waited == s->used)
         fake_misuse("a collective on a second stream that has not waited for its data");
+    if (s->legacy != legacy_collectives)
+        fake_misuse("a collective on a second stream does not wait for those of the legacy one");
     s->used = s->waited;
+}
+
+cudaStream_t fake_device_stream(void)
+{
+    if (!device_stream && cudaStreamCreateWithPriority(&device_stream, cudaStreamDefault, 0))
+        fake_misuse("no stream for the device");
+    return device_stream;
+}
+
+/* s waits for an event of `from`. */
+static void waits(cudaStream_t s, cudaStream_t from)
+{
+    bool on_legacy = from && from == legacy;
+    if (on_legacy && device_stream && s->legacy == legacy_collectives)
+        fake_misuse("a collective waits for every stream, where the device's is known");
+    if (on_legacy)
+        s->legacy = legacy_collectives;
+    s->waited += on_legacy || (from && from->flags == cudaStreamDefault);
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *most)
@@ -464,6 +508,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream)
 {
     pthread_mutex_lock(&fake_lock);
     cudaStream_t s = stream_of(stream);
+    after_blocking(s);
     *e = (struct CUevent_st){s, s->given, clock_us};
     pthread_mutex_unlock(&fake_lock);
     return cudaSuccess;
@@ -486,20 +531,16 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
     return reached ? cudaSuccess : cudaErrorNotReady;
 }
 
-static void wait_run(void *self)
-{
-    cudaEventSynchronize(self); /* the copy of the event as it was at the call */
-}
-
-/* After a wait of the legacy stream the device's work waits too. The program's device may be the
- * CPU (fake_device.c), which no stream delays, so the host waits here. */
+/* After a wait of the legacy stream, or of the device's, the device's work waits too. The program's
+ * device may be the CPU (fake_device.c), which no stream delays, so the host waits here. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
     (void)flags;
-    if (s)
-        s->waited += e->stream && e->stream == legacy;
+    bool own = !s || s->flags == cudaStreamDefault;
+    if (!own)
+        waits(s, e->stream);
     fake_enqueue(s, wait_run, e, sizeof *e, 0);
-    for (int tries = 0; !s && !getenv("FAKE_HOST_AHEAD") && tries < 600000 &&
+    for (int tries = 0; own && !getenv("FAKE_HOST_AHEAD") && tries < 600000 &&
                         cudaEventQuery(e) == cudaErrorNotReady;
          tries++)
         usleep(100);

@@ -32,8 +32,12 @@ int fake_device(void); /* the calling thread's device, -1: none was set */
 void fake_enqueue(cudaStream_t s, void (*run)(void *self), const void *self, size_t bytes,
                   double us);
 /* Before a collective: a stream other than the legacy one must not block on it, must have the
- * highest priority, and must have waited for an event of the legacy stream since the last one. */
+ * highest priority, and must have waited since the last one for an event of the legacy stream, or
+ * of a stream that waits for that one; of the legacy stream itself if a collective was put there
+ * meanwhile, and then alone, once a device has a stream of its own (fake_device_stream). */
 void fake_ordered(cudaStream_t s);
+/* A stream as the device's: the first call makes it. */
+cudaStream_t fake_device_stream(void);
 
 /* ---- executor. fake_lock is held at each call. ---- */
 struct fake_job;
@@ -44,11 +48,13 @@ struct CUstream_st {
     struct CUstream_st *next;
     struct fake_queue waiting;
     uint64_t given, done; /* jobs so far */
+    uint64_t joined;      /* of given, those that the legacy stream waits for */
     struct CUgraph_st *recording;
     bool spoilt; /* the recording, by a call that a capture does not allow */
     unsigned flags;
     int priority;
-    unsigned waited, used; /* for events of the legacy stream; of these, by collectives */
+    unsigned waited, used; /* for events of the device's work; of these, by collectives */
+    unsigned legacy;       /* collectives of the legacy stream that it has waited for */
 };
 extern pthread_mutex_t fake_lock;
 extern pthread_cond_t fake_changed;                 /* a job was given or is done */

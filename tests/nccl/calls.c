@@ -152,7 +152,9 @@ static enum err sum_of(struct coll *c, struct dev *d, float *x)
         raise(SIGKILL);
     if (last() && is("late"))
         sleep((unsigned)seconds + 3);
-    TRY(c->ops->reduce_begin(c, x, DTYPE_F32, COUNT));
+    /* The first follows collectives of the legacy stream, the second the device's work alone. */
+    TRY(c->ops->reduce_begin(c, x, DTYPE_F32, COUNT / 2));
+    TRY(c->ops->reduce_begin(c, x + COUNT / 2, DTYPE_F32, COUNT - COUNT / 2));
     TRY(c->ops->progress(c));
     TRY(c->ops->reduce_wait(c));
     TRY(c->ops->event_record(c));
@@ -174,7 +176,9 @@ static enum err sums(struct coll *c)
     TRY(dev_open(&d, &(struct dev_options){.kind = gpu, .model_type = "f32", .threads = 1}));
     TRY(dev_alloc(d, (void **)&x, COUNT * sizeof *x));
     TRY(host_values(c));
+    coll_follow(c, d);
     enum err e = sum_of(c, d, x);
+    coll_follow(c, NULL);
     dev_free(d, x);
     dev_close(d);
     return e;

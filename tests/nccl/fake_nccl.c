@@ -653,3 +653,10 @@ const char *ncclGetLastError(ncclComm_t c)
     (void)c;
     return last_error;
 }
+
+/* For fake_device.c. */
+__attribute__((visibility("default"))) void *fake_stream(void);
+void *fake_stream(void)
+{
+    return fake_device_stream();
+}

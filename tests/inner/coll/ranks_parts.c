@@ -127,6 +127,7 @@ enum err ranks_parts(struct coll *c, const char *device, const char *name)
     struct dev *d;
     double up;
     TRY(dev_open(&d, &(struct dev_options){.kind = device, .model_type = "f32", .threads = 1}));
+    coll_follow(c, d);
     for (int k = 0; k < ROUNDS; k++)
         TRY(fill(c, d, &rounds[k], k, type));
     up = c->up;
