@@ -255,10 +255,11 @@ train() {
 }
 if part speed; then train 124m 64 adamw 90; fi
 
-# torch_train SIZE SEQUENCES ATTENTION LIMIT
+# torch_train SIZE SEQUENCES ATTENTION LIMIT [MODE OF torch.compile]
 torch_train() {
     if [ $torch = yes ]; then
-        run "PyTorch $1 x $2 $3" "$4" 3 '' python3 tests/bench/train_torch_cuda.py "$1" "$2" 20 --attention "$3" --csv "$csv"
+        run "PyTorch $1 x $2 $3 ${5:-}" "$4" 3 '' python3 tests/bench/train_torch_cuda.py "$1" "$2" 20 --attention "$3" \
+            --mode "${5:-default}" --csv "$csv"
     else
         skip "no GPU, or python3 has no torch with a GPU" "PyTorch $1 x $2 $3"
     fi
@@ -320,6 +321,8 @@ if part models; then
     train 124m 64 lamb 60
     train 124m 64 graphs 60
     train 124m 32 adamw 60
+    torch_train 124m 32,128 default 150
+    torch_train 124m 64 default 240 max-autotune
 fi
 
 if part curves; then

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPT-2 124M (or 1.5B, or Llama 3.2 1B) in PyTorch on one GPU, as its users run it: torch.compile, SDPA with flash attention, fused
 AdamW, bf16 autocast; tokens/s and MFU against what `atoll train --device.kind cuda` reports on the same machine.
-  train_torch_cuda.py [124m|1558m|1b] [micro-batches to try, default 32,64,128] [steps] [--attention default|flash|cudnn] [--csv FILE]
+  train_torch_cuda.py [124m|1558m|1b] [micro-batches to try, default 32,64,128] [steps] [--attention default|flash|cudnn] [--mode MODE] [--csv FILE]
   train_torch_cuda.py attention    SDPA alone at the shapes of bench_cuda: its flash kernels, and cuDNN's
 --attention: the only kernel that SDPA may take; default: PyTorch's own choice, which each line names. It depends on PyTorch's and
-cuDNN's versions, so the bar for Atoll is the best of the three. --csv: adds rows as bench_cuda_train does.
+cuDNN's versions, so the bar for Atoll is the best of the three. --mode: of torch.compile, default or max-autotune. --csv: adds rows as bench_cuda_train does.
 MFU: 6 FLOP per matrix weight plus 12 L C T / 2 of causal attention, over 989 TFLOP/s (H100/H200, dense bf16)."""
 import argparse
 import contextlib
@@ -124,14 +124,14 @@ def write_row(csv, name, micro, rate, attention):
                 f"{rate:.4g},tokens/s,{peak:.4g},{rate / peak:.4g},bf16 autocast {torch.cuda.get_device_name()}\n")
 
 
-def measure(name, micro, steps, csv):
+def measure(name, micro, steps, mode, csv):
     z = SIZES[name]
     torch.manual_seed(1)
     model = GPT(z).cuda()
     for p in model.parameters():
         if p.dim() > 1:
             nn.init.normal_(p, std=0.02)
-    run = torch.compile(model)
+    run = torch.compile(model, mode=mode)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, fused=True)
     tokens = torch.randint(0, 50257, (8, micro, z.sequence + 1), device="cuda")
     times = []
@@ -151,9 +151,9 @@ def measure(name, micro, steps, csv):
     seconds = sorted(times)[len(times) // 2]
     rate = micro * z.sequence / seconds
     print(f"torch {torch.__version__} {name} micro={micro} tokens/s={rate:.0f} mfu={rate * flop_per_token(z) / 989e12:.3f} "
-          f"attention={chosen(z)} loss={loss.item():.4f} memory_gib={torch.cuda.max_memory_allocated() / 2**30:.1f}", flush=True)
+          f"attention={chosen(z)} compile={mode} loss={loss.item():.4f} memory_gib={torch.cuda.max_memory_allocated() / 2**30:.1f}", flush=True)
     if csv:
-        write_row(csv, name, micro, rate, chosen(z))
+        write_row(csv, name, micro, rate, f"{chosen(z)} {mode}")
 
 
 def median_ms(run, repeats=11):
@@ -201,6 +201,7 @@ def main():
     p.add_argument("micros", nargs="?", default="32,64,128")
     p.add_argument("steps", nargs="?", type=int, default=20)
     p.add_argument("--attention", choices=("default", "flash", "cudnn"), default="default")
+    p.add_argument("--mode", choices=("default", "max-autotune"), default="default")
     p.add_argument("--csv")
     a = p.parse_args()
     if a.size == "attention":
@@ -209,7 +210,7 @@ def main():
     for micro in [int(m) for m in a.micros.split(",")]:
         try:
             with allowed(a.attention):
-                measure(a.size, micro, a.steps, a.csv)
+                measure(a.size, micro, a.steps, a.mode, a.csv)
         except torch.cuda.OutOfMemoryError:
             print(f"torch {a.size} micro={micro}: out of memory")
 
