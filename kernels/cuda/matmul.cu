@@ -316,9 +316,15 @@ static void choose(struct cuda *c, struct plan *plan, const struct product *p,
     int decided = c->dev.autotune ? choice_product_find(c->dev.chosen, shape) : -1;
     bool now = c->dev.autotune == DEV_TUNING_NOW && !c->graphs.capturing;
     size_t best = 0;
-    for (size_t i = 0; decided >= 0 && i < count; i++)
-        if (name_of(&found[i].algo) == decided)
-            best = i;
+    while (decided >= 0 && best < count && name_of(&found[best].algo) != decided)
+        best++;
+    if (best == count) {
+        cuda_log(true, "product",
+                 "M=%zu N=%zu K=%zu why=\"the library no longer proposes the algorithm that was "
+                 "recorded: the bits of this run differ from here on\"",
+                 p->M, p->N, p->K);
+        best = 0;
+    }
     if (decided < 0 && now && count > 1) {
         best = measure(c, plan, p, found, count);
         if (!choice_product_keep(c->dev.chosen, sizeof c->dev.chosen, shape,
@@ -361,6 +367,7 @@ static enum err find(struct cuda *c, const struct product *p, struct plan **foun
     struct key k = key_of(p);
     cublasLtMatmulHeuristicResult_t proposed[CANDIDATES];
     int count = 0;
+    memset(proposed, 0, sizeof proposed); /* all bytes of an algorithm are part of its name */
     m->calls++;
     for (size_t i = 0; i < m->count; i++)
         if (memcmp(&m->plans[i].key, &k, sizeof k) == 0) {

@@ -10,6 +10,7 @@
 #include "tests/kernels/check.h"
 #include <math.h>
 #include "tests/cuda/cuda_test.h"
+#include "tests/cuda/fake_cudnn.h"
 #include "tests/cuda/fake_lt.h"
 #include "kernels/cuda/choice.h"
 #include "kernels/cuda/cuda.h"
@@ -225,6 +226,24 @@ static void the_fastest_is_kept(void **state)
     }
 }
 
+/* Another library proposes others: the first is taken, and said so. */
+static void a_recorded_algorithm_is_missing(void **state)
+{
+    (void)state;
+    open_tuned(DEV_TUNING_NOW, "");
+    forward();
+    char record[sizeof tuned->chosen];
+    strcpy(record, tuned->chosen);
+    record[9] = record[9] == '0' ? '1' : '0'; /* of the algorithm's hash */
+    close_tuned();
+    open_tuned(DEV_TUNING_KEPT, record);
+    emulate_log();
+    forward();
+    assert_int_equal(fake_lt.runs[0], 1);
+    assert_non_null(strstr(emulate_log(), "bits of this run differ"));
+    close_tuned();
+}
+
 static void not_tuning_is_not_measured(void **state)
 {
     (void)state;
@@ -304,6 +323,7 @@ int main(void)
         cmocka_unit_test(freed_memory_is_not_counted),
         cmocka_unit_test(the_record_of_products),
         cmocka_unit_test_setup_teardown(the_fastest_is_kept, times, reset),
+        cmocka_unit_test_setup_teardown(a_recorded_algorithm_is_missing, times, reset),
         cmocka_unit_test_setup_teardown(not_tuning_is_not_measured, times, reset),
         cmocka_unit_test_setup_teardown(the_leads_choice_is_taken, times, reset),
         cmocka_unit_test_setup_teardown(the_slope_goes_where_it_is_faster, times, reset),
