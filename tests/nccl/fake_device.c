@@ -39,9 +39,9 @@ static enum err open_device(struct dev **d, int index, const struct dev_options 
     return e;
 }
 
-static void describe(char *out, size_t size)
+static void describe(cuda_fact *fact, void *self)
 {
-    snprintf(out, size, "cuda.toolkit none: a stand-in for tests\n");
+    fact(self, "cuda.toolkit", true, "none: a stand-in for tests");
 }
 
 __attribute__((visibility("default"))) const struct cuda_module *
