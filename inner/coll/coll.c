@@ -76,9 +76,9 @@ static enum err place_by_mpi(struct launch_place *p, int *listener)
         snprintf(p->job, sizeof p->job, "mpi %ld", (long)getpid());
         TRY(watch_listen(listener, &p->port));
     }
-    TRY(bootstrap->ops->broadcast_host(bootstrap, p->host, sizeof p->host));
-    TRY(bootstrap->ops->broadcast_host(bootstrap, &p->port, sizeof p->port));
-    return bootstrap->ops->broadcast_host(bootstrap, p->job, sizeof p->job);
+    TRY(bootstrap->ops->broadcast_host(bootstrap, p->host, sizeof p->host, 0));
+    TRY(bootstrap->ops->broadcast_host(bootstrap, &p->port, sizeof p->port, 0));
+    return bootstrap->ops->broadcast_host(bootstrap, p->job, sizeof p->job, 0);
 }
 
 static enum err find_place(struct launch_place *p, const struct launch *l, int *listener)

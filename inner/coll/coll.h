@@ -63,8 +63,9 @@ struct coll_ops {
     enum err (*event_record)(struct coll *c);
     enum err (*event_wait)(struct coll *c);
     enum err (*all_reduce_host)(struct coll *c, double *x, size_t count); /* few host values */
-    enum err (*broadcast)(struct coll *c, void *x, size_t bytes); /* from rank 0, device memory */
-    enum err (*broadcast_host)(struct coll *c, void *x, size_t bytes);
+    /* Rank `from`'s bytes to every rank: in device memory, in host memory. */
+    enum err (*broadcast)(struct coll *c, void *x, size_t bytes, int from);
+    enum err (*broadcast_host)(struct coll *c, void *x, size_t bytes, int from);
     enum err (*barrier)(struct coll *c);
     /* Collectives that have a ticket come after what was submitted to this device, and what waits
      * for them is its work; NULL: after the work of every device of the process. The member is NULL

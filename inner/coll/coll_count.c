@@ -5,7 +5,7 @@
  *     all_gather, all_to_all   what the other ranks receive of this rank
  *     all_gather_begin         (W - 1) of this rank's part
  *     reduce_scatter_begin     B without this rank's part
- *     broadcast                (W - 1) B, of rank 0
+ *     broadcast                (W - 1) B, of the rank that has them
  *     send_begin               B
  */
 #include "inner/coll/coll.h"
@@ -109,21 +109,21 @@ static enum err all_reduce_host(struct coll *c, double *x, size_t count)
     return c->backend->all_reduce_host(c, x, count);
 }
 
-static void count_broadcast(struct coll *c, size_t bytes)
+static void count_broadcast(struct coll *c, size_t bytes, int from)
 {
-    c->up += c->rank == 0 ? others(c) * (double)bytes : 0;
+    c->up += c->rank == from ? others(c) * (double)bytes : 0;
 }
 
-static enum err broadcast(struct coll *c, void *x, size_t bytes)
+static enum err broadcast(struct coll *c, void *x, size_t bytes, int from)
 {
-    count_broadcast(c, bytes);
-    return c->backend->broadcast(c, x, bytes);
+    count_broadcast(c, bytes, from);
+    return c->backend->broadcast(c, x, bytes, from);
 }
 
-static enum err broadcast_host(struct coll *c, void *x, size_t bytes)
+static enum err broadcast_host(struct coll *c, void *x, size_t bytes, int from)
 {
-    count_broadcast(c, bytes);
-    return c->backend->broadcast_host(c, x, bytes);
+    count_broadcast(c, bytes, from);
+    return c->backend->broadcast_host(c, x, bytes, from);
 }
 
 static enum err progress(struct coll *c)

@@ -343,11 +343,11 @@ static enum err all_reduce_host(struct coll *c, double *x, size_t count)
     return ERR_OK;
 }
 
-static enum err broadcast(struct coll *c, void *x, size_t bytes)
+static enum err broadcast(struct coll *c, void *x, size_t bytes, int from)
 {
     TRY(reduce_wait(c));
     for (size_t at = 0; at < bytes; at += COUNT_MAX)
-        MPI_Bcast((char *)x + at, chunk(bytes - at), MPI_BYTE, 0, comm_of(c));
+        MPI_Bcast((char *)x + at, chunk(bytes - at), MPI_BYTE, from, comm_of(c));
     return ERR_OK;
 }
 

@@ -434,27 +434,27 @@ static enum err all_reduce_host(struct coll *c, double *x, size_t count)
     return ERR_OK;
 }
 
-static enum err broadcast(struct coll *c, void *x, size_t bytes)
+static enum err broadcast(struct coll *c, void *x, size_t bytes, int from)
 {
     struct coll_nccl *n = nccl_of(c);
     TRY(after_tickets(n));
-    TRY(accepted(n, ncclBroadcast(x, x, bytes, ncclUint8, 0, n->comm, NULL), INFINITY,
+    TRY(accepted(n, ncclBroadcast(x, x, bytes, ncclUint8, from, n->comm, NULL), INFINITY,
                  "broadcast"));
     return wait_device(n, INFINITY, "broadcast");
 }
 
-static enum err broadcast_host(struct coll *c, void *x, size_t bytes)
+static enum err broadcast_host(struct coll *c, void *x, size_t bytes, int from)
 {
     struct coll_nccl *n = nccl_of(c);
-    bool lead = c->rank == 0;
+    bool mine = c->rank == from;
     TRY(after_tickets(n));
     for (size_t at = 0; at < bytes; at += STAGING_BYTES) {
         char *part = (char *)x + at;
         size_t size = smaller(bytes - at, STAGING_BYTES);
-        if (lead)
+        if (mine)
             TRY(cuda_failed(cudaMemcpy(n->staging, part, size, cudaMemcpyHostToDevice), "copy"));
-        TRY(broadcast(c, n->staging, size));
-        if (!lead)
+        TRY(broadcast(c, n->staging, size, from));
+        if (!mine)
             TRY(cuda_failed(cudaMemcpy(part, n->staging, size, cudaMemcpyDeviceToHost), "copy"));
     }
     return ERR_OK;

@@ -57,9 +57,9 @@ static enum err all_reduce_host(struct coll *c, double *x, size_t count)
     return ERR_OK;
 }
 
-static enum err broadcast(struct coll *c, void *x, size_t bytes)
+static enum err broadcast(struct coll *c, void *x, size_t bytes, int from)
 {
-    (void)c, (void)x, (void)bytes;
+    (void)c, (void)x, (void)bytes, (void)from;
     return ERR_OK;
 }
 

@@ -91,7 +91,7 @@ static enum err check_dealt(const struct train *t)
     if (!dealt)
         return ERR_OK;
     uint32_t digest = digest_crc32c(0, dealt, strlen(dealt)), leads = digest;
-    TRY(t->coll->ops->broadcast_host(t->coll, &leads, sizeof leads));
+    TRY(t->coll->ops->broadcast_host(t->coll, &leads, sizeof leads, 0));
     double others = leads != digest;
     TRY(t->coll->ops->all_reduce_host(t->coll, &others, 1));
     if (others == 0)

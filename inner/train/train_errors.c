@@ -89,5 +89,5 @@ enum err train_kept_in(struct stream *s)
     if (kept_slab(s->t))
         TRY(stream_in_whole(s, k->slab, kept_slab(s->t)));
     stream_in_host(s, k->host, bytes);
-    return bytes ? c->ops->broadcast_host(c, k->host, bytes) : ERR_OK;
+    return bytes ? c->ops->broadcast_host(c, k->host, bytes, 0) : ERR_OK;
 }

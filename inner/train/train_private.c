@@ -221,7 +221,7 @@ static enum err set_multiplier(struct train *t)
 static enum err set_noise(struct train *t)
 {
     struct train_private *p = private_of(t);
-    TRY(t->coll->ops->broadcast_host(t->coll, &p->charge.noise, sizeof p->charge.noise));
+    TRY(t->coll->ops->broadcast_host(t->coll, &p->charge.noise, sizeof p->charge.noise, 0));
     p->noise = noise_scale_of(p->charge.noise, t->settings->privacy_clip, t->table.parameters,
                               p->sizes.bands);
     if (p->noise.sigma <= GAUSS_SIGMA_MAX)
@@ -343,7 +343,7 @@ static enum err charge(struct train *t)
 {
     struct private_drawn *d = &private_of(t)->drawn;
     TRY(train_share_error(t, t->coll->rank == 0 ? charge_lead(t) : ERR_OK));
-    return t->coll->ops->broadcast_host(t->coll, d, sizeof *d);
+    return t->coll->ops->broadcast_host(t->coll, d, sizeof *d, 0);
 }
 
 /* This rank's clipped sum. */
@@ -392,7 +392,7 @@ static enum err reduce(struct train *t)
         add_correlated(t, grads);
     else if (t->coll->rank == 0)
         noise_add(grads, &t->table, &p->noise, p->drawn.keys.noise, t->dev->threads);
-    TRY(t->coll->ops->broadcast(t->coll, grads, t->table.elements * sizeof *grads));
+    TRY(t->coll->ops->broadcast(t->coll, grads, t->table.elements * sizeof *grads, 0));
     if (weights_units(model_weights(t->model)))
         weights_take_grads(model_weights(t->model));
     return ERR_OK;

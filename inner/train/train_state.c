@@ -119,7 +119,7 @@ enum err train_state_open(struct train *t, struct arena *perm)
 enum err train_share_error(struct train *t, enum err e)
 {
     int32_t code = (int32_t)e;
-    TRY(t->coll->ops->broadcast_host(t->coll, &code, sizeof code));
+    TRY(t->coll->ops->broadcast_host(t->coll, &code, sizeof code, 0));
     if (t->coll->rank == 0)
         return e;
     return code ? err_set((enum err)code, "the lead of this site failed; its message says why")
@@ -384,14 +384,14 @@ static enum err slabs_in(struct train *t, struct stream *s)
 static enum err counters_in(struct train *t)
 {
     struct coll *c = t->coll;
-    TRY(c->ops->broadcast_host(c, &t->tokens, sizeof t->tokens));
+    TRY(c->ops->broadcast_host(c, &t->tokens, sizeof t->tokens, 0));
     struct method_kept kept[METHODS_MAX];
     size_t methods = methods_kept(&t->methods, t->settings, kept);
     for (size_t i = 0; i < methods; i++)
-        TRY(c->ops->broadcast_host(c, kept[i].data, kept[i].bytes));
-    TRY(c->ops->broadcast_host(c, &t->saved.phase, sizeof t->saved.phase));
-    TRY(c->ops->broadcast_host(c, &t->step, sizeof t->step));
-    return c->ops->broadcast_host(c, &t->saved.step, sizeof t->saved.step);
+        TRY(c->ops->broadcast_host(c, kept[i].data, kept[i].bytes, 0));
+    TRY(c->ops->broadcast_host(c, &t->saved.phase, sizeof t->saved.phase, 0));
+    TRY(c->ops->broadcast_host(c, &t->step, sizeof t->step, 0));
+    return c->ops->broadcast_host(c, &t->saved.step, sizeof t->saved.step, 0);
 }
 
 /* Every rank computes the initial parameters itself. */
@@ -427,7 +427,7 @@ static enum err resume(struct train *t, struct stream *s)
     bool found = r != NULL;
     e = train_share_error(t, e);
     if (!e)
-        e = t->coll->ops->broadcast_host(t->coll, &found, sizeof found);
+        e = t->coll->ops->broadcast_host(t->coll, &found, sizeof found, 0);
     if (!e)
         e = found ? resume_from(t, s, r) : start_from_seed(t, s);
     checkpoint_close(r);
@@ -449,7 +449,7 @@ static enum err choose_kernels(struct train *t)
         d->autotune = DEV_TUNING_KEPT;
         TRY(e);
     }
-    return t->coll->ops->broadcast_host(t->coll, d->chosen, sizeof d->chosen);
+    return t->coll->ops->broadcast_host(t->coll, d->chosen, sizeof d->chosen, 0);
 }
 
 /* The sources of data.train continue where the checkpoint left them. */

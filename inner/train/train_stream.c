@@ -151,7 +151,7 @@ enum err stream_in(struct stream *s, const size_t *first, float *own)
         if (is_lead(s))
             copy_if_needed(s, s->room, s->host, piece.count);
         TRY(dev_sync(s->t->dev));
-        TRY(c->ops->broadcast(c, s->room, piece.count * sizeof *s->room));
+        TRY(c->ops->broadcast(c, s->room, piece.count * sizeof *s->room, 0));
         keep_own(s, piece, first, own);
         TRY(dev_sync(s->t->dev));
     }
@@ -177,7 +177,7 @@ enum err stream_in_whole(struct stream *s, float *slab, size_t count)
         TRY(dev_sync(s->t->dev));
     }
     TRY(dev_sync(s->t->dev));
-    return c->ops->broadcast(c, slab, count * sizeof *slab);
+    return c->ops->broadcast(c, slab, count * sizeof *slab, 0);
 }
 
 /* ---- from the seed ---- */

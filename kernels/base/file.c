@@ -232,11 +232,16 @@ enum err file_free_bytes(const char *path, uint64_t *free_bytes)
 }
 
 /* flock: an OFD lock needs a descriptor that may write, which no directory gives. */
+enum err file_lock_join(struct file_lock *l, const char *directory)
+{
+    *l = (struct file_lock){-1, -1, false};
+    l->directory = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return l->directory < 0 ? durable_failed("open", directory, ERR_IO) : ERR_OK;
+}
+
 static enum err lock_inode(struct file_lock *l, const char *directory)
 {
-    l->directory = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (l->directory < 0)
-        return durable_failed("open", directory, ERR_IO);
+    TRY(file_lock_join(l, directory));
     if (flock(l->directory, LOCK_EX | LOCK_NB) == 0)
         return ERR_OK;
     if (errno == EWOULDBLOCK)

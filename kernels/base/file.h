@@ -64,6 +64,9 @@ struct file_lock {
     bool by_file;        /* the file system does not lock directories */
 };
 enum err file_lock(struct file_lock *l, const char *directory) MUST; /* ERR_BUSY names it */
+/* Of a directory that another process of the same job has locked: it is opened, for
+ * file_lock_check. */
+enum err file_lock_join(struct file_lock *l, const char *directory) MUST;
 /* Is the directory of this name still the one that is locked? ERR_BUSY: it was moved away and
  * another one put in its place, or the file that is the lock was removed. */
 enum err file_lock_check(const struct file_lock *l, const char *directory) MUST;

@@ -90,7 +90,7 @@ static void hello_fragment(struct aggregator *a, unsigned site, const struct wir
     struct round_event e = aggregator_event(ROUND_HELLO, site, &m->head);
     struct round_update u;
     e.fragment = fragment;
-    e.has_state = m->has_state;
+    e.hello.has_state = m->has_state;
     if (m->has_state) {
         e.round = m->fragments[fragment].round;
         e.parent = m->fragments[fragment].manifest;
@@ -123,6 +123,8 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
     struct round_update u;
     unsigned repeats;
     bool again = a->core.s[site].bound && a->core.s[site].incarnation == m->head.incarnation;
+    for (uint32_t i = 0; i < m->fragment_count; i++)
+        e.hello.elsewhere |= (uint64_t)m->fragments[i].elsewhere << i;
     aggregator_step(a, &e, &u);
     a->site[site].status.left = false;
     answer->term = a->start.term;
@@ -175,7 +177,7 @@ static int hello_site(struct aggregator *a, const char *peer, const struct wire_
         aggregator_put_text(answer->text, a->state.why);
         return site;
     }
-    if (m->has_state && m->fragment_count != a->core.fragments) {
+    if ((m->has_state || m->fragment_count) && m->fragment_count != a->core.fragments) {
         answer->outcome = ROUND_INVALID;
         aggregator_put_text(answer->text, "other number of fragments than the configuration's");
         return site;
@@ -185,8 +187,10 @@ static int hello_site(struct aggregator *a, const char *peer, const struct wire_
         return site;
     a->sums->hello(a, (unsigned)site, m);
     for (unsigned i = 0; i < a->core.fragments && a->state.failed == ERR_OK; i++)
-        if (aggregator_serves(a, i))
+        if (aggregator_serves(a, i) && !m->fragments[i].elsewhere)
             hello_fragment(a, (unsigned)site, m, i, answer);
+    if (answer->outcome == ROUND_NONE && a->state.failed == ERR_OK)
+        answer->outcome = ROUND_CURRENT; /* all of its fragments are elsewhere */
     if (hello_weight(answer->outcome) < HELLO_REFUSED)
         hello_bind(a, (unsigned)site, m, answer);
     return site;

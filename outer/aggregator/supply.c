@@ -271,6 +271,8 @@ static struct supply_site *supplier_take(struct supply *s, const struct wire_hel
     site->complete = site->complete && m->has_state;
     site->has_state = m->has_state;
     for (unsigned f = 0; m->has_state && f < m->fragment_count; f++) {
+        if (m->fragments[f].elsewhere)
+            continue;
         site->complete = site->complete && site->round[f] == m->fragments[f].round;
         site->round[f] = m->fragments[f].round;
     }

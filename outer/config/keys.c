@@ -772,6 +772,28 @@ static void check_name(struct config_rules *r, const struct outer_settings *o)
                       o->site_name, SITE_NAME_MAX);
 }
 
+static void check_shards(struct config_rules *r, const struct outer_settings *o)
+{
+    static const char use[] = "use lead";
+    if (o->site_outer_state != SITE_OUTER_STATE_SHARDED)
+        return;
+    if (keys_self(o))
+        config_broken(r,
+                      "site.outer_state = sharded with site.aggregator = self: the aggregator is "
+                      "in the lead's process, and other ranks cannot reach it; %s",
+                      use);
+    if (o->privacy_secure != PRIVACY_SECURE_OFF)
+        config_broken(r,
+                      "site.outer_state = sharded with privacy.secure: the keys of a site's "
+                      "masks are the lead's alone; %s",
+                      use);
+    if (*o->run_archive && strcmp(o->run_archive, "off") != 0)
+        config_broken(r,
+                      "site.outer_state = sharded with run.archive at a site: one process "
+                      "writes the archive; %s, or keep the archive at the aggregator",
+                      use);
+}
+
 static void check_site(struct config_rules *r, const struct outer_settings *o,
                        const struct settings *s)
 {
@@ -788,6 +810,7 @@ static void check_site(struct config_rules *r, const struct outer_settings *o,
                       (long long)s->train_modules, o->site_aggregator);
     check_aggregators(r, o);
     check_name(r, o);
+    check_shards(r, o);
     /* the share must give whole sequences: rounding would change the weight of this site */
     double sequences = tokens / (double)s->train_seq_len;
     if (sequences < 0.5 || fabs(sequences - nearbyint(sequences)) > 1e-6)

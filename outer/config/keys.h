@@ -44,8 +44,9 @@ enum { KEYS_EVALS_MAX = 16 };  /* entries of eval.tasks, eval.prompts: at most *
     X(SITE_STREAMS_11, 11)                                                                         \
     X(SITE_STREAMS_12, 12)                                                                         \
     X(SITE_STREAMS_13, 13) X(SITE_STREAMS_14, 14) X(SITE_STREAMS_15, 15) X(SITE_STREAMS_16, 16)
-#define SITE_CONGESTION(X) X(SITE_CONGESTION_BBR, bbr) X(SITE_CONGESTION_KERNEL, kernel)
-#define OUTER_DEVICE(X)    X(OUTER_DEVICE_AUTO, auto) X(OUTER_DEVICE_CPU, cpu)
+#define SITE_CONGESTION(X)  X(SITE_CONGESTION_BBR, bbr) X(SITE_CONGESTION_KERNEL, kernel)
+#define SITE_OUTER_STATE(X) X(SITE_OUTER_STATE_LEAD, lead) X(SITE_OUTER_STATE_SHARDED, sharded)
+#define OUTER_DEVICE(X)     X(OUTER_DEVICE_AUTO, auto) X(OUTER_DEVICE_CPU, cpu)
 /* info includes LOG_DETAIL, which a log file gets and a terminal does not. */
 #define LOG_LEVEL(X) X(LOG_DEBUG, debug) X(LOG_DETAIL, info) X(LOG_WARN, warn) X(LOG_ERROR, error)
 #define LOG_PROGRESS(X)                                                                            \
@@ -58,7 +59,8 @@ enum { KEYS_EVALS_MAX = 16 };  /* entries of eval.tasks, eval.prompts: at most *
     X(privacy_secure, PRIVACY_SECURE)                                                              \
     X(log_progress, LOG_PROGRESS)                                                                  \
     X(site_streams, SITE_STREAMS)                                                                  \
-    X(site_congestion, SITE_CONGESTION)
+    X(site_congestion, SITE_CONGESTION)                                                            \
+    X(site_outer_state, SITE_OUTER_STATE)
 #define CHOICES_OUTER_NAMES(X)                                                                     \
     X(outer_partition, OUTER_PARTITION)                                                            \
     X(outer_codec, OUTER_CODEC)                                                                    \
@@ -354,6 +356,12 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
     X(site, congestion, CHOICE(site_congestion), .level = CONFIG_EXPERT, .fallback = "bbr",        \
       .help = "With site.streams auto, both directions: bbr: BBR, where the kernel lets the "      \
               "process have it (net.ipv4.tcp_allowed_congestion_control); kernel: the system's.")  \
+    X(site, outer_state, CHOICE(site_outer_state), .level = CONFIG_EXPERT, .fallback = "lead",     \
+      .help =                                                                                      \
+          "Which ranks of the site hold the outer state. lead: rank 0. sharded: fragment f of "    \
+          "outer.fragments on rank f modulo ranks, in its memory, with its own connection; "       \
+          "run.dir is on a file system that all ranks see. The bits are the same, and a site "     \
+          "may start again with the other value or another number of ranks.")                      \
     X(site, rate_up, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "Mbit/s",                \
       .help = "Upload rate limit of contributions; 0: none.")                                      \
     X(site, rate_down, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "Mbit/s",              \

@@ -363,6 +363,13 @@ struct outer_state_options run_outer_state(const struct run *r, bool site)
     return o;
 }
 
+struct outer_state_options run_site_state(const struct run *r, const struct shards *shards)
+{
+    struct outer_state_options o = run_outer_state(r, true);
+    o.shards = *shards;
+    return o;
+}
+
 uint64_t run_scrub_every_ms(const struct run *r)
 {
     double ms = 3600e3 * r->o.scrub_every_h;

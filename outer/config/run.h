@@ -60,6 +60,8 @@ struct settings run_site_settings(const struct run *r);
 /* Options of this run's outer state at a site, or at the aggregator and at readers of its
  * directory; these set `remake` themselves. */
 struct outer_state_options run_outer_state(const struct run *r, bool site);
+/* Of a rank of a site, with the fragments that it holds. */
+struct outer_state_options run_site_state(const struct run *r, const struct shards *shards);
 /* The device of the outer arithmetic, where it is not the one that trains, d: because a device
  * serves one thread at a time, and of a site on a GPU. gpu: this rank's, "cuda:N". */
 struct dev_options run_beside(const struct run *r, const struct dev *d, const char *gpu);

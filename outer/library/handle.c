@@ -143,7 +143,7 @@ static void warn_unchanged(const struct atoll *a, const struct exchange_round *r
             (unsigned long long)r->up_predicted);
 }
 
-static void rounded(void *self, const struct exchange_round *r)
+static enum err rounded(void *self, const struct exchange_round *r)
 {
     const struct atoll *a = self;
     struct atoll_counts *c = &((struct atoll *)self)->counts;
@@ -173,6 +173,7 @@ static void rounded(void *self, const struct exchange_round *r)
     c->flight_s = 1e-3 * r->flight_ms;
     c->included = r->included;
     c->sites = r->sites;
+    return ERR_OK;
 }
 
 static enum err rescheduled(void *self, struct schedule *s, uint32_t *version)
@@ -325,7 +326,8 @@ static enum err open_lead(struct atoll *a)
                                                                   .env = a->env,
                                                                   .dev = a->dev,
                                                                   .gpu = "",
-                                                                  .ledger = a->ledger,
+                                                                  .book = ledger_book_add,
+                                                                  .book_self = a->ledger,
                                                                   .stop = &a->stop,
                                                                   .notice = notice,
                                                                   .self = a});
@@ -334,6 +336,7 @@ static enum err open_lead(struct atoll *a)
 static enum err open_exchange(struct atoll *a)
 {
     const struct exchange_options o = {.rules = site_parts_rules(a->run),
+                                       .shards = shards_of((unsigned)a->ranks.coll.rank, 1),
                                        .site = a->parts->site,
                                        .replica = is_lead(a) ? &a->parts->replica : NULL,
                                        .link = a->parts->link,

@@ -54,7 +54,7 @@ enum err organs_reschedule(const struct run *r, const struct schedule *configure
     struct amendments list = {.count = 0};
     if (site)
         amend_site_list(site, &list);
-    TRY(c->ops->broadcast_host(c, &list, sizeof list));
+    TRY(c->ops->broadcast_host(c, &list, sizeof list, 0));
     *version = list.count;
     return list.count ? amend_reschedule(&r->base, configured, &list, s) : ERR_OK;
 }

@@ -55,9 +55,11 @@ static enum err nothing(struct coll *c)
     return ERR_OK;
 }
 
-static enum err broadcast(struct coll *c, void *x, size_t bytes)
+static enum err broadcast(struct coll *c, void *x, size_t bytes, int from)
 {
     struct ranks *r = (struct ranks *)c;
+    if (from != 0)
+        return not_here();
     if (c->size == 1 || !r->broadcast(r->self, x, bytes))
         return ERR_OK;
     return err_set(ERR_IO, "the trainer could not broadcast %zu bytes to its %d ranks", bytes,

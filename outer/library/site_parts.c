@@ -16,8 +16,8 @@ static enum err dial(struct site_parts *p, const struct site_parts_options *o)
     struct link *links[WIRE_AGGREGATORS_MAX];
     struct link_dial d = run_dial(r);
     d.target = target;
-    d.book = ledger_book_add;
-    d.book_self = o->ledger;
+    d.book = o->book;
+    d.book_self = o->book_self;
     link_tune();
     TRY(run_proxy(r));
     TRY(run_tls(r, r->o.site_name, &d.tls));
@@ -66,6 +66,7 @@ static struct site_options site_of(const struct site_parts_options *o)
                                  .site_count = (unsigned)r->o.outer_sites.count,
                                  .aggregators = (unsigned)r->o.outer_aggregators,
                                  .canonical = r->identity,
+                                 .joint = o->joint,
                                  .strict = r->o.outer_mode == OUTER_MODE_STRICT,
                                  .masks = keys_masks(&r->o),
                                  .roster = r->o.outer_sites.items,
@@ -89,7 +90,7 @@ static enum err open_beside(struct site_parts *p, const struct site_parts_option
 
 enum err site_parts_open(struct site_parts *p, const struct site_parts_options *o)
 {
-    const struct outer_state_options m = run_outer_state(o->run, true);
+    const struct outer_state_options m = run_site_state(o->run, &o->shards);
     struct site_options s = site_of(o);
     TRY(open_beside(p, o, m.schedule.overlap > 0));
     p->host = dev_arena(o->dev);

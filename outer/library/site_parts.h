@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef SITE_PARTS_H
 #define SITE_PARTS_H
-/* What the lead rank of a site opens to take part in a run, with any trainer: connection, signing
- * key, outer state, organs, site. site_parts.c alone writes the struct. */
+/* What the lead rank of a site, and each other rank that holds fragments, opens to take part in a
+ * run, with any trainer: connection, signing key, outer state, organs, site. site_parts.c alone
+ * writes the struct. */
 #include "outer/library/organs.h"
 #include "outer/record/ledger_book.h"
 #include "outer/site/exchange.h"
@@ -20,11 +21,14 @@ struct site_parts {
 };
 struct site_parts_options {
     struct run *run;
-    struct env *env;            /* owns the site's directory */
-    struct dev *dev;            /* the trainer's */
-    const char *gpu;            /* this rank's, "cuda:N"; "" on CPUs */
-    struct ledger_book *ledger; /* open */
-    atomic_int *stop;           /* struct site_options */
+    struct env *env;                  /* owns the site's directory */
+    struct dev *dev;                  /* the trainer's */
+    const char *gpu;                  /* this rank's, "cuda:N"; "" on CPUs */
+    struct shards shards;             /* of this rank; zeroed: it holds all */
+    const struct site_process *joint; /* struct site_options */
+    ledger_sink *book;                /* of every call's bytes */
+    void *book_self;
+    atomic_int *stop; /* struct site_options */
     void (*notice)(void *self, const char *text);
     /* site.aggregator = self: the link to an aggregator in this process; NULL: it is refused. */
     enum err (*own)(void *self, struct link **link);

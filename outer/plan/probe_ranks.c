@@ -549,7 +549,7 @@ static enum err share_directory(struct ranks_probe *q)
     enum err e = ERR_OK;
     if (q->coll->rank == 0 && (e = probe_directory(q->run, &q->directory)) == ERR_OK)
         snprintf(path, sizeof path, "%s", q->directory);
-    TRY(q->coll->ops->broadcast_host(q->coll, path, sizeof path));
+    TRY(q->coll->ops->broadcast_host(q->coll, path, sizeof path, 0));
     TRY(e);
     TRY_ALLOC(q->directory = arena_printf(&q->run->perm, "%s", path));
     return *path ? ERR_OK : err_set(ERR_IO, "rank 0 could not make a directory next to run.dir");

@@ -271,7 +271,7 @@ static void step_hello(struct round *r, const struct round_event *e, struct roun
     }
     if (!step_process(r, e, u))
         return;
-    if (!e->has_state)
+    if (!e->hello.has_state)
         update_answer(u, ROUND_JOIN, NULL);
     else if (MUTANT(FINAL_GIVEN_UP) && e->proves.round)
         update_answer(u, ROUND_STEP_BACK, NULL);
@@ -307,7 +307,8 @@ static void step_bind(struct round *r, const struct round_event *e, struct round
         return;
     *s = (struct round_site){true, true, e->incarnation, e->instance};
     for (unsigned i = 0; i < r->fragments; i++)
-        counted_put(&r->f[i], e->site, r->f[i].entries[e->site].accepted);
+        if (!(e->hello.elsewhere >> i & 1))
+            counted_put(&r->f[i], e->site, r->f[i].entries[e->site].accepted);
     update_answer(u, ROUND_CURRENT, NULL);
 }
 

@@ -98,6 +98,10 @@ struct round_past {
     bool kept; /* our own record of it is still there, and says: */
     struct digest parent, state;
 };
+struct round_hello {    /* HELLO, BIND */
+    bool has_state;     /* false when the site joins */
+    uint64_t elsewhere; /* bit f: another process of the site holds fragment f, and binds it */
+};
 struct round_event {
     enum round_event_kind kind;
     uint64_t now_ms; /* monotonic */
@@ -110,7 +114,7 @@ struct round_event {
                              initial state) */
     struct digest state;  /* HELLO, REPORT, COMMITTED: digest of the outer state at `round` */
     bool aborted;         /* COMMITTED: with an empty set, the state is the one before */
-    bool has_state;       /* HELLO: false when it joins */
+    struct round_hello hello;
     struct round_offer offer;
     struct round_proofs proves;
     struct round_past past;

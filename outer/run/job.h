@@ -19,6 +19,7 @@
  *   job_page.c: record, events, page, bound
  *   job_privacy.c: train, privacy, record
  *   job_run.c: run, s, outer, coll, dev, gpu, stoppable
+ *   job_shards.c: shards, env
  *   job_signals.c: hooks, progress, signals, stop
  *   job_trainer.c: exchange, trainer
  *   job_tell.c: told, record, events, ledger, progress, last_round, bound
@@ -32,6 +33,7 @@
 #include "outer/library/site_record.h"
 #include "outer/config/run.h"
 #include "outer/record/ledger_book.h"
+#include "outer/record/relayed.h"
 #include "outer/plan/plan.h"
 #include "outer/view/progress.h"
 #include "outer/record/tfevents.h"
@@ -91,6 +93,7 @@ struct job_told {                    /* what job_tell.c has said, and what it sa
     double began;     /* seconds */
     double eval_loss; /* the last one; NAN: none */
     int64_t eval_step;
+    char final[4][65]; /* job_final.c: SHA-256 of parameters, momentum, residual, outer state */
     char inner[65]; /* job_final.c: SHA-256 of the inner parameters at the end; "": with outer ones
                      */
     bool unreachable; /* the last notice said that the aggregator is unreachable */
@@ -102,8 +105,9 @@ struct job_health {                /* job_health.c */
     atomic_bool uncertified;       /* its own certificate has expired, or is not valid */
 };
 
-struct job_outer { /* with an aggregator, on the lead rank */
+struct job_outer { /* with an aggregator, on ranks that hold fragments */
     struct site_parts parts;
+    struct job_shards *shards; /* with site.outer_state = sharded, every rank's */
     struct job_aggregator own;
     struct exchange exchange;
     struct job_trainer *trainer; /* every rank's */
@@ -168,6 +172,19 @@ bool job_lead(const struct job *j);         /* of its ranks */
 bool job_outer_on_gpu(const struct job *j); /* the outer arithmetic, too */
 struct exchange_options job_exchange(struct job *j, const struct run *run);
 bool job_looks(const struct job *j); /* has it to look at the outer parameters between rounds? */
+/* job_shards.c. With the synchronisation of `run`: which fragments this rank holds; any? */
+struct shards job_shards(const struct job *j, const struct run *run);
+bool job_holds(const struct job *j);
+/* After the lead has opened its end of the exchange, and before the others do. */
+enum err job_shards_open(struct job *j) MUST;
+void job_shards_close(struct job *j);
+const struct site_process *job_shards_process(const struct job *j); /* NULL on the lead */
+ledger_sink *job_ledger(struct job *j, void **self);                /* of this rank's calls */
+enum err job_ledger_relay(struct job *j, int from) MUST; /* rank `from`'s rows to the lead */
+/* All ranks, after the last step and before the lead leaves. */
+enum err job_shards_end(struct job *j) MUST;
+/* Which rank's list of amendments is the longest? count: of this rank's. */
+enum err job_longest_list(struct job *j, uint32_t count, int *rank) MUST;
 /* job_trainer.c: the training is open. Opens the exchange; looks: job_looks(). */
 enum err job_trainer_open(struct job *j, const struct exchange_options *o, bool looks) MUST;
 void job_trainer_close(struct job *j);
@@ -204,7 +221,7 @@ void job_tell_resume(struct job *j, const struct jsonl_row *row);
 enum err job_tell_start(struct job *j, int64_t step) MUST;
 void job_tell_step(struct job *j, const struct train_report *r);
 /* Callbacks for exchange and site; self is the job. */
-void job_tell_round(void *self, const struct exchange_round *r);
+enum err job_tell_round(void *self, const struct exchange_round *r) MUST;
 void job_tell_notice(void *self, const char *text);
 /* What happened once, on the lead: a record of kind notice. */
 void job_tell_event(struct job *j, const char *text);
@@ -248,6 +265,7 @@ void job_page_close(struct job *j);
 /* job_final.c */
 /* Before it, on all ranks. */
 enum err job_digest_inner(struct job *j) MUST;
+enum err job_digest_outer(struct job *j) MUST;
 enum err job_tell_final(struct job *j) MUST; /* digests of the trained parameters */
 /* Prints the closing text after the live rows have ended. shown: live rows were enabled. */
 void job_tell_farewell(const struct job *j, bool shown);

@@ -20,7 +20,7 @@ enum err job_amend_open(struct job *j)
 {
     TRY_ALLOC(j->amend = arena_alloc(&j->run->perm, sizeof *j->amend));
     j->amend->base = j->run->sync.schedule;
-    enum err e = j->coll->rank == 0 ? outer_state_amendments_find(&j->o->parts.replica) : ERR_OK;
+    enum err e = j->o->parts.site ? outer_state_amendments_find(&j->o->parts.replica) : ERR_OK;
     TRY(exchange_agree(&j->o->exchange, e));
     return exchange_reschedule(&j->o->exchange);
 }
@@ -64,9 +64,13 @@ enum err job_rescheduled(void *self, struct schedule *s, uint32_t *version)
     struct job *j = self;
     struct job_amend *x = j->amend;
     uint32_t known = x->list.count;
-    if (j->coll->rank == 0)
+    int from;
+    if (j->o->parts.site)
         amend_site_list(j->o->parts.site, &x->list);
-    TRY(j->coll->ops->broadcast_host(j->coll, &x->list, sizeof x->list));
+    TRY(job_longest_list(j, x->list.count, &from));
+    TRY(j->coll->ops->broadcast_host(j->coll, &x->list, sizeof x->list, from));
+    if (j->o->parts.site)
+        TRY(amend_site_take(j->o->parts.site, &x->list));
     *version = x->list.count;
     if (!x->list.count)
         return ERR_OK;

@@ -158,7 +158,7 @@ enum err job_eval_begin(struct job *j)
     struct job_eval *e = &j->eval;
     if (!j->run->o.eval_every_rounds)
         return ERR_OK;
-    TRY(j->coll->ops->broadcast_host(j->coll, e->recorded, sizeof e->recorded));
+    TRY(j->coll->ops->broadcast_host(j->coll, e->recorded, sizeof e->recorded, 0));
     seen_set(j);
     return ERR_OK;
 }

@@ -7,6 +7,8 @@
 #include "outer/run/job.h"
 
 enum part { PART_THETA, PART_MOMENTUM, PART_RESIDUAL };
+enum { DIGESTS = 3 };
+static const char *const digest_name[DIGESTS] = {"parameters", "momentum", "residual"};
 
 /* The inner parameters, piece by piece through host memory: a GPU's are out of reach, and other
  * ranks may hold them. */
@@ -30,33 +32,95 @@ enum err job_digest_inner(struct job *j)
     return ERR_OK;
 }
 
-/* SHA-256 over all fragments in order; the inner parameters where there is no outer loop. "-":
- * there is none. */
-static void digest_text(const struct job *j, enum part part, char hex[65])
+/* Bytes of rank `from` into the lead's digest, piece by piece. data NULL: there are none. */
+static enum err bytes_add(struct job *j, struct digest_stream *s, const void *data, size_t bytes,
+                          int from)
 {
+    static uint8_t piece[1 << 18];
+    bool there = data != NULL;
+    if (from == 0) {
+        if (job_lead(j) && there)
+            digest_add(s, data, bytes);
+        return ERR_OK;
+    }
+    TRY(j->coll->ops->broadcast_host(j->coll, &there, sizeof there, from));
+    for (size_t at = 0; there && at < bytes; at += sizeof piece) {
+        size_t n = bytes - at < sizeof piece ? bytes - at : sizeof piece;
+        if (j->coll->rank == from)
+            memcpy(piece, (const uint8_t *)data + at, n);
+        TRY(j->coll->ops->broadcast_host(j->coll, piece, n, from));
+        if (job_lead(j))
+            digest_add(s, piece, n);
+    }
+    return ERR_OK;
+}
+
+/* SHA-256 over all fragments in order. "-": there is none. */
+static enum err part_digest(struct job *j, enum part part, char hex[65])
+{
+    const struct shards shards = job_shards(j, j->run);
     struct digest_stream s;
     snprintf(hex, 65, "-");
-    if (!j->outer && part != PART_THETA)
-        return;
-    if (part == PART_MOMENTUM && j->outer && !j->o->parts.replica.state[0].slab[0])
-        return;
+    if (part == PART_MOMENTUM && !outer_opt_slabs(&j->run->sync.outer))
+        return ERR_OK;
     digest_open(&s);
-    for (unsigned f = 0; j->outer && f < j->run->sync.fragments.count; f++) {
-        const struct outer_state_fragment *state = &j->o->parts.replica.state[f];
-        const float *x = part == PART_THETA      ? state->theta
-                         : part == PART_MOMENTUM ? state->slab[0]
-                                                 : state->residual;
-        if (x) /* a moment's fragment has none */
-            digest_add(&s, x, j->run->sync.fragments.f[f].elements * sizeof *x);
+    for (unsigned f = 0; f < j->run->sync.fragments.count; f++) {
+        const float *x = NULL; /* of a moment's fragment, there is no momentum */
+        if (shards_hold(&shards, f)) {
+            const struct outer_state_fragment *state = &j->o->parts.replica.state[f];
+            x = part == PART_THETA      ? state->theta
+                : part == PART_MOMENTUM ? state->slab[0]
+                                        : state->residual;
+        }
+        TRY(bytes_add(j, &s, x, j->run->sync.fragments.f[f].elements * sizeof *x,
+                      (int)shards_holder(&shards, f)));
     }
     struct digest d = digest_close(&s);
     digest_hex(&d, hex);
-    if (!j->outer && part == PART_THETA)
-        snprintf(hex, 65, "%s", j->told.inner);
+    return ERR_OK;
 }
 
-enum { DIGESTS = 3 };
-static const char *const digest_name[DIGESTS] = {"parameters", "momentum", "residual"};
+/* outer_state_digest, where several ranks hold the state. */
+static enum err state_digest(struct job *j, char hex[65])
+{
+    const struct shards shards = job_shards(j, j->run);
+    bool leaves = j->run->sync.digest == STATE_DIGEST_LEAVES;
+    struct digest_stream s;
+    digest_open(&s);
+    for (unsigned f = 0; f < j->run->sync.fragments.count; f++) {
+        static const struct outer_state_fragment none;
+        const struct outer_state_fragment *x =
+            shards_hold(&shards, f) ? &j->o->parts.replica.state[f] : &none;
+        size_t elements = j->run->sync.fragments.f[f].elements, bytes = elements * sizeof(float);
+        int from = (int)shards_holder(&shards, f);
+        if (leaves) {
+            TRY(bytes_add(j, &s, &x->digest, sizeof x->digest, from));
+            continue;
+        }
+        TRY(bytes_add(j, &s, x->theta, bytes, from));
+        for (unsigned i = 0; i < OUTER_SLABS; i++)
+            TRY(bytes_add(j, &s, x->slab[i], bytes, from));
+        TRY(bytes_add(j, &s, x->codes, elements / DEV_BLOCK, from));
+    }
+    struct digest d = digest_close(&s);
+    digest_hex(&d, hex);
+    return ERR_OK;
+}
+
+enum err job_digest_outer(struct job *j)
+{
+    if (!j->outer)
+        return ERR_OK;
+    for (int i = 0; i < DIGESTS; i++)
+        TRY(part_digest(j, (enum part)i, j->told.final[i]));
+    if (job_shards(j, j->run).ranks > 1)
+        return state_digest(j, j->told.final[DIGESTS]);
+    if (job_lead(j)) {
+        struct digest d = outer_state_digest(&j->o->parts.replica, false);
+        digest_hex(&d, j->told.final[DIGESTS]);
+    }
+    return ERR_OK;
+}
 
 static size_t farewell_totals(struct job *j, char *out, size_t size)
 {
@@ -77,7 +141,7 @@ static size_t farewell_totals(struct job *j, char *out, size_t size)
 }
 
 /* For a person, once the rows have stopped: totals, eval loss, digests, what to do next. */
-static void farewell_make(struct job *j, char hex[DIGESTS][65])
+static void farewell_make(struct job *j, char (*hex)[65])
 {
     char *out = j->out->farewell;
     size_t size = sizeof j->out->farewell, n = farewell_totals(j, out, size);
@@ -99,13 +163,13 @@ static void farewell_make(struct job *j, char hex[DIGESTS][65])
 
 enum err job_tell_final(struct job *j)
 {
-    char hex[DIGESTS][65], outer[65] = "-";
+    char(*hex)[65] = j->told.final;
+    const char *outer = j->outer ? hex[DIGESTS] : "-";
     TRY(dev_sync(j->dev));
-    for (int i = 0; i < DIGESTS; i++)
-        digest_text(j, (enum part)i, hex[i]);
-    if (j->outer) {
-        struct digest d = outer_state_digest(&j->o->parts.replica, false);
-        digest_hex(&d, outer);
+    if (!j->outer) { /* the inner parameters */
+        snprintf(hex[PART_THETA], sizeof *hex, "%s", j->told.inner);
+        snprintf(hex[PART_MOMENTUM], sizeof *hex, "-");
+        snprintf(hex[PART_RESIDUAL], sizeof *hex, "-");
     }
     job_line(j);
     job_tell_done(j);

@@ -107,12 +107,12 @@ static enum err hook_saved(void *self, struct train *t)
 {
     struct job *j = self;
     int64_t oldest = 0;
-    if (!job_lead(j))
-        return ERR_OK;
-    job_tell_sources(j);
-    tfevents_flush(&j->out->events); /* a restart repeats what comes after this step alone */
-    job_hooks_saved(j);
-    TRY(oldest_checkpoint(t->given.checkpoint_dir, &oldest));
+    if (job_lead(j)) {
+        job_tell_sources(j);
+        tfevents_flush(&j->out->events); /* a restart repeats what comes after this step alone */
+        job_hooks_saved(j);
+        TRY(oldest_checkpoint(t->given.checkpoint_dir, &oldest));
+    }
     return j->outer ? exchange_saved(&j->o->exchange, oldest) : ERR_OK;
 }
 

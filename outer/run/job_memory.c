@@ -35,10 +35,11 @@ static bool looks(const struct job *j, const struct sync_config *x)
 struct exchange_options job_exchange(struct job *j, const struct run *run)
 {
     struct site_parts *p = &j->o->parts;
-    bool lead = p->site != NULL;
+    bool holds = p->site != NULL;
     return (struct exchange_options){.rules = site_parts_rules(run),
+                                     .shards = job_shards(j, run),
                                      .site = p->site,
-                                     .replica = lead ? &p->replica : NULL,
+                                     .replica = holds ? &p->replica : NULL,
                                      .link = p->link,
                                      .coll = j->coll,
                                      .beside = !trains_on_gpu(j) || job_outer_on_gpu(j),
@@ -57,11 +58,11 @@ bool job_looks(const struct job *j)
 static struct outer_memory memory_of(struct job *j, const struct run *run, const struct table *t)
 {
     struct exchange_options e = job_exchange(j, run);
-    struct outer_state_options o = run_outer_state(run, true);
+    struct outer_state_options o = run_site_state(run, &e.shards);
     struct outer_memory all = exchange_memory(&e, !trains_on_gpu(j));
     if (looks(j, &run->sync))
         all.host += t->elements * sizeof(float);
-    if (j->coll->rank != 0)
+    if (!shards_largest(&e.shards, &run->sync.fragments))
         return all;
     bool here = !job_outer_on_gpu(j);
     struct outer_memory replica = outer_state_memory(&o, here);

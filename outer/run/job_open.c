@@ -58,15 +58,21 @@ static enum err open_site(struct job *j)
 {
     if (!keys_self(&j->run->o) && j->coll->size == 1) /* MPI's ranks read one another's memory */
         process_memory_private();
-    return site_parts_open(&j->o->parts, &(struct site_parts_options){.run = j->run,
-                                                                      .env = j->out->env,
-                                                                      .dev = j->dev,
-                                                                      .gpu = j->o->gpu,
-                                                                      .ledger = &j->out->ledger,
-                                                                      .stop = &j->stopping->stop,
-                                                                      .notice = job_tell_notice,
-                                                                      .own = job_aggregator_open,
-                                                                      .self = j});
+    void *book_self;
+    ledger_sink *book = job_ledger(j, &book_self);
+    return site_parts_open(&j->o->parts,
+                           &(struct site_parts_options){.run = j->run,
+                                                        .env = j->out->env,
+                                                        .dev = j->dev,
+                                                        .gpu = j->o->gpu,
+                                                        .shards = job_shards(j, j->run),
+                                                        .joint = job_shards_process(j),
+                                                        .book = book,
+                                                        .book_self = book_self,
+                                                        .stop = &j->stopping->stop,
+                                                        .notice = job_tell_notice,
+                                                        .own = job_aggregator_open,
+                                                        .self = j});
 }
 
 static enum err open_exchange(struct job *j)
@@ -151,6 +157,10 @@ enum err job_open(struct job *j)
     if (j->outer && job_lead(j))
         TRY(open_site(j));
     if (j->outer)
+        TRY(job_shards_open(j));
+    if (j->outer && !job_lead(j) && job_holds(j))
+        TRY(open_site(j));
+    if (j->outer)
         TRY(open_exchange(j));
     TRY(job_eval_open(j));
     if (job_lead(j)) {
@@ -170,6 +180,7 @@ void job_close(struct job *j, bool finished)
         job_page_close(j);
     job_trainer_close(j);
     site_parts_close(&j->o->parts);
+    job_shards_close(j);
     job_aggregator_close(j);
     ledger_book_close(&j->out->ledger);
     job_eval_close(j);

@@ -45,6 +45,12 @@ static enum err steps_run(struct job *j)
     enum err e = train_run(&j->train, &hook);
     if (e == ERR_OK)
         e = job_digest_inner(j);
+    if (e == ERR_OK)
+        e = job_digest_outer(j);
+    if (ends_together(e)) {
+        enum err ended = job_shards_end(j);
+        e = e == ERR_OK ? ended : e;
+    }
     if (!job_lead(j)) {
         if (e != ERR_OK && ends_together(e))
             closing_silence();

@@ -278,10 +278,14 @@ static void show_step(struct job *j, const struct train_report *r)
 }
 
 /* The exchange calls it after each round, on the lead. */
-void job_tell_round(void *self, const struct exchange_round *r)
+enum err job_tell_round(void *self, const struct exchange_round *r)
 {
     struct job *j = self;
     double now = clock_mono_s();
+    if (r->rank)
+        TRY(job_ledger_relay(j, r->rank));
+    if (j->coll->rank != 0)
+        return ERR_OK;
     job_line(j);
     const struct site_progress p = {.rounds = j->told.line.rounds,
                                     .steps = j->told.line.steps,
@@ -306,6 +310,7 @@ void job_tell_round(void *self, const struct exchange_round *r)
               r->replayed, r->seconds, 1e-3 * fmax(0, r->flight_ms - r->exposed_ms),
               (unsigned long long)moved.up, (unsigned long long)moved.down, r->metrics.gain,
               r->metrics.rho, r->metrics.agreement, r->metrics.residual_ratio);
+    return ERR_OK;
 }
 
 void job_tell_event(struct job *j, const char *text)

@@ -13,24 +13,64 @@ static bool exchange_lead(const struct exchange *s)
     return s->o.coll->rank == 0;
 }
 
-/* Does this rank call gather for values that the lead alone needs? */
-static bool rank_gathers(const struct exchange *s)
+static bool sharded(const struct exchange *s)
 {
-    return exchange_lead(s) || s->t.everywhere;
+    return s->o.shards.ranks > 1;
 }
 
-/* Every rank learns how the lead fared before any rank waits for data. */
-enum err exchange_agree(const struct exchange *s, enum err mine)
+/* The rank that holds the fragment, and whether it is this one. */
+static int holder(const struct exchange *s, unsigned f)
+{
+    return (int)shards_holder(&s->o.shards, f);
+}
+
+static bool holds(const struct exchange *s, unsigned f)
+{
+    return shards_hold(&s->o.shards, f);
+}
+
+/* Does this rank call gather for values that one rank alone needs? */
+static bool rank_gathers(const struct exchange *s, bool mine)
+{
+    return mine || s->t.everywhere;
+}
+
+/* Every rank learns how rank `from` fared before any rank waits for data. */
+static enum err agree_from(const struct exchange *s, int from, enum err mine)
 {
     int32_t status = (int32_t)mine;
-    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &status, sizeof status));
-    if (exchange_lead(s) || status == ERR_OK)
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &status, sizeof status, from));
+    if (s->o.coll->rank == from || status == ERR_OK)
         return mine;
-    return err_set((enum err)status, "the lead of this site stopped: %s",
+    if (from == 0)
+        return err_set((enum err)status, "the lead of this site stopped: %s",
+                       err_text((enum err)status));
+    return err_set((enum err)status, "rank %d of this site stopped: %s", from,
                    err_text((enum err)status));
 }
 
-/* Of the lead; elsewhere 0. */
+/* An error of any rank that holds fragments: the first one's. */
+static enum err agree_all(const struct exchange *s, enum err mine)
+{
+    double status[ROUND_FRAGMENTS_MAX] = {0};
+    unsigned ranks = s->o.shards.ranks, bad = 0;
+    if (s->o.shards.rank < ranks)
+        status[s->o.shards.rank] = (double)mine;
+    TRY(s->o.coll->ops->all_reduce_host(s->o.coll, status, ranks));
+    while (bad < ranks && status[bad] == 0)
+        bad++;
+    if (bad == ranks || mine != ERR_OK)
+        return mine;
+    enum err e = (enum err)status[bad];
+    return err_set(e, "rank %u of this site stopped: %s", bad, err_text(e));
+}
+
+enum err exchange_agree(const struct exchange *s, enum err mine)
+{
+    return sharded(s) ? agree_all(s, mine) : agree_from(s, 0, mine);
+}
+
+/* Of ranks that hold fragments; elsewhere 0. */
 static uint64_t now_ms(const struct exchange *s)
 {
     return s->o.env ? s->o.env->ops->now_ms(s->o.env) : 0;
@@ -47,10 +87,16 @@ struct parts { /* bytes of each buffer; 0: none */
     size_t fragment, gathered, host;
 };
 
-/* Blocking, the lead works in the memory of the site's one slot. */
+/* Blocking, the lead works in the memory of the site's one slot. Where it holds some fragments
+ * alone, that may be too small for the others. */
 static bool lead_borrows_slot(const struct exchange_options *o)
 {
-    return o->coll->rank == 0 && o->rules.schedule.overlap == 0;
+    return o->coll->rank == 0 && o->rules.schedule.overlap == 0 && o->shards.ranks <= 1;
+}
+
+static bool rank_holds_any(const struct exchange_options *o)
+{
+    return shards_largest(&o->shards, o->rules.fragments) > 0;
 }
 
 static struct parts exchange_parts(const struct exchange_options *o)
@@ -61,7 +107,8 @@ static struct parts exchange_parts(const struct exchange_options *o)
         delayed = delayed || schedule_delayed(&o->rules.schedule, f);
     return (struct parts){.fragment = lead_borrows_slot(o) && o->beside ? 0 : bytes,
                           .gathered = delayed ? bytes : 0,
-                          .host = o->beside || o->coll->rank || lead_borrows_slot(o) ? 0 : bytes};
+                          .host =
+                              o->beside || !rank_holds_any(o) || lead_borrows_slot(o) ? 0 : bytes};
 }
 
 struct outer_memory exchange_memory(const struct exchange_options *o, bool here)
@@ -143,21 +190,22 @@ static enum err local_gather(struct exchange *s, float *out, unsigned f, bool co
     return dev_sync(s->t.dev);
 }
 
-/* Where the lead's replica leaves theta. */
+/* Where the replica leaves theta. */
 static float *theta_memory(const struct exchange *s)
 {
     return s->host ? s->host : s->fragment;
 }
 
-/* The lead's theta (memory of the replica's device, or the host's) -> s->fragment of every rank. */
+/* The holder's theta (memory of the replica's device, or the host's) -> s->fragment of every rank.
+ */
 static enum err theta_share(struct exchange *s, unsigned f, const float *theta)
 {
     struct dev *d = s->t.dev;
     size_t bytes = s->o.rules.fragments->f[f].elements * sizeof *theta;
-    if (exchange_lead(s) && theta != s->fragment)
+    if (holds(s, f) && theta != s->fragment)
         d->ops->copy(d, s->fragment, theta, bytes);
     TRY(dev_sync(d));
-    return s->o.coll->ops->broadcast(s->o.coll, s->fragment, bytes);
+    return s->o.coll->ops->broadcast(s->o.coll, s->fragment, bytes, holder(s, f));
 }
 
 /* theta becomes part of the local values. A second moment is a mean of squares; what a codec's
@@ -189,7 +237,8 @@ static enum err take_drawn(struct exchange *s, uint64_t round, const float *thet
 static enum err take_recorded(struct exchange *s, unsigned f, uint64_t round, float alpha)
 {
     float *theta = theta_memory(s);
-    TRY(exchange_agree(s, exchange_lead(s) ? site_theta(s->o.site, f, round, theta) : ERR_OK));
+    enum err e = holds(s, f) ? site_theta(s->o.site, f, round, theta) : ERR_OK;
+    TRY(agree_from(s, holder(s, f), e));
     return take_theta(s, f, theta, alpha);
 }
 
@@ -215,7 +264,7 @@ static enum err parameters_digest(struct exchange *s, struct digest *out)
     enum { PIECE = 1 << 20 };
     struct arena scratch = arena_make(0);
     struct digest_stream d;
-    if (!rank_gathers(s))
+    if (!rank_gathers(s, exchange_lead(s)))
         return ERR_OK;
     float *piece = arena_array(&scratch, PIECE, sizeof *piece);
     enum err e = piece ? ERR_OK : ERR_MEMORY;
@@ -273,7 +322,7 @@ static enum err marks_take(struct exchange *s, int64_t step)
     struct site_marks marks;
     bool any = false;
     TRY(exchange_agree(s, exchange_lead(s) ? marks_read(s, step, &marks, &any) : ERR_OK));
-    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &any, sizeof any));
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &any, sizeof any, 0));
     return any ? exchange_agree(s, mark_take(s, step, &marks)) : ERR_OK;
 }
 
@@ -315,8 +364,9 @@ static struct link_counters counters_since(const struct link_counters *now,
         .wire_down = now->wire_down > then->wire_down ? now->wire_down - then->wire_down : 0};
 }
 
-static void tell_round(struct exchange *s, const struct stepper_action *a,
-                       const struct site_completion *done, double mix_ms)
+/* From the holder to the lead, which tells it. */
+static enum err tell_round(struct exchange *s, const struct stepper_action *a,
+                           const struct site_completion *done, double mix_ms)
 {
     unsigned f = a->fragment;
     struct link_counters now;
@@ -325,6 +375,7 @@ static void tell_round(struct exchange *s, const struct stepper_action *a,
                                .included = done->included,
                                .sites = done->sites ? done->sites : s->o.rules.site_count,
                                .round = a->round,
+                               .rank = holder(s, f),
                                .trained = s->trained[f],
                                .weight = s->weight[f],
                                .replayed = done->replayed,
@@ -336,14 +387,18 @@ static void tell_round(struct exchange *s, const struct stepper_action *a,
                                .up_predicted = done->up_bytes,
                                .down_predicted = done->down_bytes,
                                .metrics = done->metrics};
+    r.seconds = 1e-3 * (r.gather_ms + r.exposed_ms + r.mix_ms);
+    if (holds(s, f)) {
+        s->o.link->ops->counters(s->o.link, &now);
+        r.counted = counters_since(&now, &s->counted);
+        s->counted = now;
+    }
+    s->gather_ms[f] = s->exposed_ms[f] = 0;
+    if (holder(s, f) != 0)
+        TRY(s->o.coll->ops->broadcast_host(s->o.coll, &r, sizeof r, holder(s, f)));
     s->pace.flight_ms += done->flight_ms;
     s->pace.flights++;
-    r.seconds = 1e-3 * (r.gather_ms + r.exposed_ms + r.mix_ms);
-    s->o.link->ops->counters(s->o.link, &now);
-    r.counted = counters_since(&now, &s->counted);
-    s->counted = now;
-    s->gather_ms[f] = s->exposed_ms[f] = 0;
-    s->o.rounded(s->o.self, &r);
+    return s->o.rounded(s->o.self, &r);
 }
 
 enum err exchange_reschedule(struct exchange *s)
@@ -353,16 +408,18 @@ enum err exchange_reschedule(struct exchange *s)
     return ERR_OK;
 }
 
-/* Reaps on the lead; every rank learns what the stepper must know. */
+/* Reaps on the holder; every rank learns what the stepper must know. */
 static enum err round_reap(struct exchange *s, const struct stepper_action *a, const float **theta,
                            struct site_completion *done, float *alpha)
 {
+    int from = holder(s, a->fragment);
+    bool mine = holds(s, a->fragment);
     *done = (struct site_completion){0};
-    enum err e = exchange_lead(s) ? site_reap(s->o.site, a->fragment, theta, done) : ERR_OK;
-    TRY(exchange_agree(s, e));
-    if (exchange_lead(s))
+    enum err e = mine ? site_reap(s->o.site, a->fragment, theta, done) : ERR_OK;
+    TRY(agree_from(s, from, e));
+    if (mine)
         done->schedule_version = site_schedule_version(s->o.site);
-    TRY(s->o.coll->ops->broadcast_host(s->o.coll, done, sizeof *done));
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, done, sizeof *done, from));
     if (done->schedule_version != s->schedule_version)
         TRY(exchange_reschedule(s));
     *alpha = stepper_reaped(&s->stepper, a, done->reached, done->skipped);
@@ -380,9 +437,8 @@ static enum err round_apply(struct exchange *s, const struct stepper_action *a)
     TRY(next && schedule_draws(&s->o.rules.schedule, a->fragment, a->round)
             ? take_drawn(s, a->round, theta, alpha)
             : take_theta(s, a->fragment, theta, alpha));
-    if (exchange_lead(s))
-        tell_round(s, a, &done, idle_add(s, begin));
-    return ERR_OK;
+    bool tells = exchange_lead(s) || holder(s, a->fragment) != 0;
+    return tells ? tell_round(s, a, &done, idle_add(s, begin)) : ERR_OK;
 }
 
 static enum err round_drop(struct exchange *s, const struct stepper_action *a)
@@ -441,20 +497,23 @@ static enum err round_submit(struct exchange *s, const struct exchange_now *n,
 {
     uint64_t begin = now_ms(s);
     float *local = s->fragment;
-    enum err e = exchange_lead(s) ? site_acquire(s->o.site, a->fragment, &local) : ERR_OK;
+    bool mine = holds(s, a->fragment);
+    enum err e = mine ? site_acquire(s->o.site, a->fragment, &local) : ERR_OK;
     if (s->t.everywhere)
-        TRY(exchange_agree(s, e)); /* a gather is a collective */
-    if (e == ERR_OK && !a->resend && rank_gathers(s))
+        TRY(agree_from(s, holder(s, a->fragment), e)); /* a gather is a collective */
+    if (e == ERR_OK && !a->resend && rank_gathers(s, mine))
         e = local_gather(s, local, a->fragment, a->copied);
-    if (e == ERR_OK && exchange_lead(s))
+    if (e == ERR_OK && mine)
         submission_send(s, n, a, begin);
-    return exchange_agree(s, e);
+    return agree_from(s, holder(s, a->fragment), e);
 }
 
-static enum err wait_lead(struct exchange *s, const struct stepper_action *a)
+/* Until the round is committed; the lead waits with its holder. */
+static enum err round_wait(struct exchange *s, const struct stepper_action *a)
 {
     uint64_t begin = now_ms(s);
-    enum err e = site_complete(s->o.site, a->fragment);
+    enum err e = holds(s, a->fragment) ? site_complete(s->o.site, a->fragment) : ERR_OK;
+    e = agree_from(s, holder(s, a->fragment), e);
     s->exposed_ms[a->fragment] += idle_add(s, begin);
     return e;
 }
@@ -463,9 +522,9 @@ static enum err go_eager(struct exchange *s, const struct stepper_action *a)
 {
     uint64_t begin = now_ms(s);
     const float *start = NULL;
-    enum err e = exchange_lead(s) ? site_eager(s->o.site, a->fragment, &start) : ERR_OK;
+    enum err e = holds(s, a->fragment) ? site_eager(s->o.site, a->fragment, &start) : ERR_OK;
     s->exposed_ms[a->fragment] += idle_add(s, begin);
-    TRY(exchange_agree(s, e));
+    TRY(agree_from(s, holder(s, a->fragment), e));
     return take_theta(s, a->fragment, start, 0);
 }
 
@@ -481,7 +540,8 @@ static void tell_postponed(const struct exchange *s, const struct stepper_action
 static enum err forget_starts(struct exchange *s)
 {
     for (unsigned f = 0; f < s->o.rules.schedule.fragments; f++)
-        TRY(site_moved(s->o.site, f));
+        if (holds(s, f))
+            TRY(site_moved(s->o.site, f));
     return ERR_OK;
 }
 
@@ -512,7 +572,7 @@ static enum err tokens_moved(struct exchange *s, struct exchange_now *n)
     TRY(exchange_agree(s, exchange_lead(s) ? interval_begin(s, n->step) : ERR_OK));
     if (exchange_lead(s) && s->interval.began_tokens)
         n->tokens = s->interval.began_tokens;
-    return s->o.coll->ops->broadcast_host(s->o.coll, &n->tokens, sizeof n->tokens);
+    return s->o.coll->ops->broadcast_host(s->o.coll, &n->tokens, sizeof n->tokens, 0);
 }
 
 static void look_at_clock(struct exchange *s, const struct exchange_now *n)
@@ -529,7 +589,7 @@ static enum err trainer_move(struct exchange *s, struct exchange_now *n, int64_t
                   "from_step=%" PRId64 " to_step=%" PRId64
                   " why=\"the run continued without this site\"",
                   n->step, step);
-    TRY(exchange_agree(s, exchange_lead(s) ? forget_starts(s) : ERR_OK));
+    TRY(exchange_agree(s, forget_starts(s)));
     n->step = step;
     TRY(tokens_moved(s, n));
     s->t.moved(s->t.self, n);
@@ -549,18 +609,17 @@ static enum err steps_skip(struct exchange *s, struct exchange_now *n, int64_t s
 
 static enum err stored_wait(struct exchange *s)
 {
-    return exchange_agree(s, exchange_lead(s) ? site_wait_stored(s->o.site) : ERR_OK);
+    return exchange_agree(s, s->o.site ? site_wait_stored(s->o.site) : ERR_OK);
 }
 
 static enum err action_run(struct exchange *s, struct exchange_now *n,
                            const struct stepper_action *a)
 {
-    bool lead = exchange_lead(s);
     switch (a->verb) {
     case STEPPER_CHECK:
-        return exchange_agree(s, lead ? site_failed(s->o.site) : ERR_OK);
+        return exchange_agree(s, s->o.site ? site_failed(s->o.site) : ERR_OK);
     case STEPPER_WAIT:
-        return exchange_agree(s, lead ? wait_lead(s, a) : ERR_OK);
+        return round_wait(s, a);
     case STEPPER_COPY:
         return s->t.gather(s->t.self, &s->o.rules.fragments->f[a->fragment], s->gathered);
     case STEPPER_APPLY:
@@ -595,6 +654,26 @@ static bool verb_changes_local(enum stepper_verb v)
     return v == STEPPER_APPLY || v == STEPPER_TAKE || v == STEPPER_EAGER;
 }
 
+/* Which aggregators do not answer, as the holders of the fragments see it. */
+static enum err silence_look(struct exchange *s, struct stepper_event *e)
+{
+    unsigned count = s->o.rules.schedule.fragments;
+    double silent[ROUND_FRAGMENTS_MAX] = {0};
+    enum err found = ERR_OK;
+    for (unsigned f = 0; found == ERR_OK && f < count; f++)
+        if (holds(s, f) && stepper_asks(&s->stepper, e, f)) {
+            found = site_unreachable(s->o.site, f, &e->unreachable[f]);
+            silent[f] = e->unreachable[f];
+        }
+    TRY(exchange_agree(s, found));
+    if (!sharded(s))
+        return ERR_OK;
+    TRY(s->o.coll->ops->all_reduce_host(s->o.coll, silent, count));
+    for (unsigned f = 0; f < count; f++)
+        e->unreachable[f] = silent[f] > 0;
+    return ERR_OK;
+}
+
 /* Of s->event: what the lead sees, on every rank. */
 static enum err event_fill(struct exchange *s, const struct exchange_now *n)
 {
@@ -606,16 +685,13 @@ static enum err event_fill(struct exchange *s, const struct exchange_now *n)
         any = any || stepper_may_ask(&s->stepper, e, f);
     if (!any)
         return ERR_OK;
-    enum err found = ERR_OK;
     e->now_ms = now_ms(s);
     if (exchange_lead(s))
         look_at_clock(s, n);
-    for (unsigned f = 0; exchange_lead(s) && found == ERR_OK && f < s->o.rules.schedule.fragments;
-         f++)
-        if (stepper_asks(&s->stepper, e, f))
-            found = site_unreachable(s->o.site, f, &e->unreachable[f]);
-    TRY(exchange_agree(s, found));
-    return s->o.coll->ops->broadcast_host(s->o.coll, e, sizeof *e);
+    if (sharded(s)) /* what the holders ask depends on the lead's clock */
+        TRY(s->o.coll->ops->broadcast_host(s->o.coll, e, sizeof *e, 0));
+    TRY(silence_look(s, e));
+    return sharded(s) ? ERR_OK : s->o.coll->ops->broadcast_host(s->o.coll, e, sizeof *e, 0);
 }
 
 /* One event, on every rank. */
@@ -642,10 +718,12 @@ static enum err event_run(struct exchange *s, struct exchange_now *n, enum stepp
  * more: that checkpoint contains every round that was applied before its step. */
 enum err exchange_saved(struct exchange *s, int64_t oldest_step)
 {
-    if (!exchange_lead(s))
-        return ERR_OK;
+    if (sharded(s))
+        TRY(s->o.coll->ops->broadcast_host(s->o.coll, &oldest_step, sizeof oldest_step, 0));
     for (unsigned f = 0; f < s->o.rules.schedule.fragments; f++)
-        TRY(site_prune(s->o.site, f, schedule_applied(&s->o.rules.schedule, f, oldest_step - 1)));
+        if (holds(s, f))
+            TRY(site_prune(s->o.site, f,
+                           schedule_applied(&s->o.rules.schedule, f, oldest_step - 1)));
     return ERR_OK;
 }
 
@@ -665,12 +743,14 @@ enum err exchange_saving(struct exchange *s, const struct exchange_now *n)
     return exchange_agree(s, mark_postponed(s, n->step));
 }
 
-static enum err start_site(struct exchange *s, int64_t at)
+static enum err prepare_site(struct exchange *s, int64_t at)
 {
+    if (!s->o.site)
+        return ERR_OK;
     if (outer_state_begun(s->o.replica)) {
         TRY(outer_state_load(s->o.replica));
         /* Ended: no call is needed, and the aggregator may have gone. */
-        return site_ended(s->o.site) ? ERR_OK : site_start(s->o.site, NULL);
+        return site_ended(s->o.site) ? ERR_OK : site_prepare(s->o.site, NULL);
     }
     if (at > 0)
         return err_set(
@@ -683,7 +763,7 @@ static enum err start_site(struct exchange *s, int64_t at)
     float *initial = arena_array(&scratch, s->t.elements, sizeof *initial);
     enum err e = initial ? s->t.initial(s->t.self, initial) : ERR_MEMORY;
     if (e == ERR_OK)
-        e = site_start(s->o.site, initial);
+        e = site_prepare(s->o.site, initial);
     arena_free(&scratch);
     return e;
 }
@@ -699,31 +779,59 @@ static enum err intervals_recorded(struct exchange *s, bool *lost)
     return ERR_OK;
 }
 
-static enum err start_lead(struct exchange *s, int64_t at)
+/* Where the directory holds the whole run, nothing was prepared. */
+static enum err start_site(struct exchange *s, int64_t at)
 {
     struct stepper_event *e = &s->event;
-    TRY(start_site(s, at));
+    if (!s->o.site)
+        return ERR_OK;
+    if (!site_ended(s->o.site) || site_prepared(s->o.site))
+        TRY(site_start(s->o.site, NULL));
     s->o.rules.schedule = s->o.replica->schedule;
     stepper_reschedule(&s->stepper, &s->o.rules.schedule);
     for (unsigned f = 0; f < s->o.rules.schedule.fragments; f++) {
+        if (!holds(s, f))
+            continue;
         e->state[f] = s->o.replica->state[f].round;
         uint64_t r = stepper_needs(&s->stepper, e, f);
         while (!e->lost && r < e->state[f])
             e->lost = outer_state_load_theta(s->o.replica, f, ++r, theta_memory(s)) != ERR_OK;
     }
+    if (!exchange_lead(s))
+        return ERR_OK;
     if (s->interval.length_ms && !e->lost)
         TRY(intervals_recorded(s, &e->lost));
     return interval_begin(s, at - 1);
+}
+
+/* What each holder has found, on every rank. Round numbers are exact in double. */
+static enum err found_share(struct exchange *s)
+{
+    struct stepper_event *e = &s->event;
+    unsigned count = s->o.rules.schedule.fragments;
+    double found[ROUND_FRAGMENTS_MAX + 1] = {0};
+    if (!sharded(s))
+        return s->o.coll->ops->broadcast_host(s->o.coll, e, sizeof *e, 0);
+    for (unsigned f = 0; f < count; f++)
+        found[f] = holds(s, f) ? (double)e->state[f] : 0;
+    found[count] = e->lost;
+    TRY(s->o.coll->ops->all_reduce_host(s->o.coll, found, count + 1));
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, e, sizeof *e, 0)); /* with the lead's mark */
+    for (unsigned f = 0; f < count; f++)
+        e->state[f] = (uint64_t)found[f];
+    e->lost = found[count] > 0;
+    return ERR_OK;
 }
 
 enum err exchange_start(struct exchange *s, struct exchange_now *n)
 {
     s->event = (struct stepper_event){.step = n->step};
     TRY(marks_take(s, n->step));
-    TRY(exchange_agree(s, exchange_lead(s) ? start_lead(s, n->step) : ERR_OK));
-    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->event, sizeof s->event));
-    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->o.rules.schedule,
-                                       sizeof s->o.rules.schedule));
+    TRY(exchange_agree(s, prepare_site(s, n->step)));
+    TRY(exchange_agree(s, start_site(s, n->step)));
+    TRY(found_share(s));
+    TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->o.rules.schedule, sizeof s->o.rules.schedule,
+                                       0));
     stepper_reschedule(&s->stepper,
                        &s->o.rules.schedule); /* with the former values of train.steps */
     TRY(exchange_reschedule(s));

@@ -3,9 +3,10 @@
 #define EXCHANGE_H
 /* The rounds of a site that trains: carries out the actions of the stepper
  * (outer/diloco/stepper.h). It knows no trainer: struct exchange_trainer is the interface. All
- * ranks call these at the same steps; only the lead (rank 0) has a site, a replica and a link,
- * exchanges, and hands the result on: its status first, so that no rank waits for bytes that never
- * come, then the new outer parameters.
+ * ranks call these at the same steps. A rank that holds fragments (outer/diloco/shards.h; the lead
+ * alone, or each rank some) has a site, a replica and a link, exchanges these fragments, and hands
+ * the result on: its status first, so that no rank waits for bytes that never come, then the new
+ * outer parameters.
  *
  * Without overlap a checkpoint of step s may be from before or after the rounds that are due at s:
  * exchange_start does them (again). A round whose state is on record sends nothing and puts the
@@ -37,7 +38,7 @@ struct exchange_trainer {
     const char *checkpoints; /* where its checkpoints are, for messages */
     bool everywhere;         /* gather is a collective: every rank calls it */
     /* The local values of a fragment -> out (elements of the fragment, memory of dev). Where
-     * they are sent or hashed on the lead alone, unless `everywhere`. */
+     * they are sent or hashed alone, unless `everywhere`. */
     enum err (*gather)(void *self, const struct fragment *f, float *out);
     /* The values of these ranges become alpha * local + (1 - alpha) * theta: lerp_ranges of
      * kernels/dev.h, on the slab of f->state. theta: the ranges concatenated, memory of dev. */
@@ -57,6 +58,7 @@ struct exchange_round { /* what a finished round looked like; bytes are of this 
     uint64_t round;
     int64_t trained; /* steps that this site made for it */
     double weight;
+    int rank;       /* that holds the fragment */
     bool replayed;  /* its state was on record: nothing went over the link */
     double seconds; /* that training waited for it: gather, wait, mix */
     struct site_times times;
@@ -82,17 +84,19 @@ struct exchange_rules { /* what the configuration says of it */
 };
 struct exchange_options {
     struct exchange_rules rules;
-    struct site *site; /* these three NULL on ranks other than the lead */
+    struct shards shards; /* of this rank */
+    struct site *site;    /* these three NULL on ranks that hold no fragment */
     struct outer_state *replica;
     struct link *link;
     struct coll *coll;
-    bool beside;     /* the lead's replica works in the memory of the trainer's device */
-    struct env *env; /* NULL on ranks other than the lead */
-    void (*rounded)(void *self, const struct exchange_round *r); /* lead only */
-    /* On every rank, before the first step and when the replica's schedule has changed: *s becomes
-     * the lead's schedule, with the former values of train.steps that *s has. No step after a
-     * border of the new schedule has begun. *version: its outer_state_schedule_version. An error is
-     * the same on every rank. */
+    bool beside;     /* the replica works in the memory of the trainer's device */
+    struct env *env; /* NULL on ranks that hold no fragment */
+    /* On the lead; of a round that another rank holds, on every rank. */
+    enum err (*rounded)(void *self, const struct exchange_round *r);
+    /* On every rank, before the first step and when a replica's schedule has changed: *s becomes
+     * the newest schedule that a rank knows, with the former values of train.steps that *s has. No
+     * step after a border of the new schedule has begun. *version: its
+     * outer_state_schedule_version. An error is the same on every rank. */
     enum err (*rescheduled)(void *self, struct schedule *s, uint32_t *version);
     void *self; /* of these two */
 };
@@ -103,7 +107,7 @@ struct exchange {
     float *own_fragment; /* the same where it is not the site's (site_blocking_memory) */
     float *gathered;     /* device, the same: local parameters; NULL without a one-round delay */
     float *host; /* host, largest fragment: between fragment and the replica; NULL where it works
-                    in the memory of the device, and on other ranks */
+                    in the memory of the device, and where no fragment is held */
     struct dev_range *drawn; /* outer.sync_fraction: the values of a round; else NULL */
     struct arena arena;
     /* The same on every rank: */
@@ -111,7 +115,7 @@ struct exchange {
     struct stepper stepper;
     struct stepper_event event;
     struct stepper_update update;
-    /* The lead's: */
+    /* Of the rank that holds the fragment, and of the lead: */
     struct interval interval;     /* of the round that is trained for */
     struct link_counters counted; /* at the last round that was told of */
     int64_t trained[ROUND_FRAGMENTS_MAX];
@@ -125,13 +129,15 @@ struct exchange {
     } pace;
 };
 
-/* The memory of each rank for it; the lead also has outer_state_memory() and site_memory(). here:
+/* The memory of each rank for it; where fragments are held, outer_state_memory() and site_memory()
+ * come in addition. here:
  * the trainer's device works in the host's memory. */
 struct outer_memory exchange_memory(const struct exchange_options *o, bool here);
 enum err exchange_open(struct exchange *s, const struct exchange_options *o,
                        const struct exchange_trainer *t) MUST;
 void exchange_close(struct exchange *s);
-/* Returns the lead's result on every rank. Every rank calls it. */
+/* Returns the lead's result on every rank; where several ranks hold fragments, an error of any
+ * rank. Every rank calls it. */
 enum err exchange_agree(const struct exchange *s, enum err mine) MUST;
 /* Before a checkpoint is loaded: the schedule that the newest manifests here imply. */
 enum err exchange_reschedule(struct exchange *s) MUST;
@@ -151,8 +157,8 @@ enum err exchange_step(struct exchange *s, struct exchange_now *n) MUST;
 /* A checkpoint is about to be written. Stores the contributions of its earlier steps, which could
  * not be recomputed from it, and its marks (site_marks.h). All ranks call. */
 enum err exchange_saving(struct exchange *s, const struct exchange_now *n) MUST;
-/* A checkpoint is durable; the oldest one kept is of this step: outer states from before it may go.
- */
+/* A checkpoint is durable; the oldest one kept is of this step, which the lead knows: outer states
+ * from before it may go. All ranks call. */
 enum err exchange_saved(struct exchange *s, int64_t oldest_step) MUST;
 /* Are the local parameters of this step the outer ones? They are where every fragment has just been
  * merged. */

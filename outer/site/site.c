@@ -52,7 +52,8 @@ enum err site_open(struct site **out, struct env *w, struct link *l, struct oute
     TRY(w->ops->mutex_open(w, &s->mutex));
     TRY_ALLOC(s->own.metrics = arena_array(perm, m->fragments->count, sizeof *s->own.metrics));
     for (unsigned f = 0; f < m->fragments->count; f++)
-        TRY(metrics_open(&s->own.metrics[f], m->fragments->f[f].elements, perm));
+        if (site_holds(s, f))
+            TRY(metrics_open(&s->own.metrics[f], m->fragments->f[f].elements, perm));
     *out = s;
     TRY(site_slot_make(s->own.main, s, perm));
     TRY(site_identify(s));
@@ -140,6 +141,8 @@ uint64_t site_final_kept(const struct site *s, unsigned fragment)
 static enum err final_load(struct site *s)
 {
     for (unsigned f = 0; f < s->replica->fragments->count; f++) {
+        if (!site_holds(s, f))
+            continue;
         uint64_t rounds = 0, round = s->replica->state[f].round;
         struct record_form form = {"final", final_fields, &rounds};
         struct arena scratch = arena_make(0);
@@ -766,7 +769,7 @@ bool site_ended(const struct site *s)
 {
     bool ended = s->call.ends_known;
     for (unsigned f = 0; f < s->replica->fragments->count; f++)
-        ended = ended && fragment_ended(s, f);
+        ended = ended && (!site_holds(s, f) || fragment_ended(s, f));
     return ended;
 }
 
@@ -911,7 +914,16 @@ static enum err report_standing(struct site_slot *l, unsigned fragment)
     return site_report_on(l, &w);
 }
 
-static enum err site_begin(struct site_slot *l, const float *initial_slab)
+/* Does this process talk to the aggregator: has it a fragment that this one serves? */
+static bool peer_needed(const struct site *s, unsigned peer)
+{
+    for (unsigned f = peer; f < s->replica->fragments->count; f += site_peers(s))
+        if (site_holds(s, f))
+            return true;
+    return false;
+}
+
+static enum err prepare(struct site_slot *l, const float *initial_slab)
 {
     struct site *s = l->site;
     bool found = outer_state_begun(s->replica);
@@ -919,26 +931,51 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
         TRY(outer_state_load(s->replica));
     TRY(final_load(s));
     for (l->peer = 0; l->peer < site_peers(s); l->peer++)
-        TRY(site_hello(l, found));
+        if (peer_needed(s, l->peer))
+            TRY(site_hello(l, found));
     if (!found)
         TRY(outer_state_begin(s->replica, initial_slab));
+    s->own.found = found;
+    s->own.prepared = true;
+    return ERR_OK;
+}
+
+static enum err site_begin(struct site_slot *l, const float *initial_slab)
+{
+    struct site *s = l->site;
+    if (!s->own.prepared)
+        TRY(prepare(l, initial_slab));
     TRY(site_masks_begin(s)); /* once it has begun, a file that is missing is lost */
-    TRY(store_begin(s->env));
+    if (!site_joint(s))
+        TRY(store_begin(s->env));
     organs_begin(l);
     for (unsigned f = 0; f < s->replica->fragments->count; f++) {
+        if (!site_holds(s, f))
+            continue;
         TRY(site_members_try(l, f));
         while (site_step_back_due(s, f))
             TRY(site_step_back(l, f));
         TRY(compare_state(l, f));
         if (MUTANT(JOINED_BEFORE))
             TRY(fragment_catch_up(l, f));
-        TRY(join_wait(l, f, found));
+        TRY(join_wait(l, f, s->own.found));
         TRY(fragment_catch_up(l, f));
         TRY(send_stored(l, f));
         TRY(report_standing(l, f));
     }
     s->own.started = true;
     return ERR_OK;
+}
+
+enum err site_prepare(struct site *s, const float *initial_slab)
+{
+    site_lock(s);
+    return site_unlocked(s, prepare(s->own.main, initial_slab));
+}
+
+bool site_prepared(const struct site *s)
+{
+    return s->own.prepared;
 }
 
 enum err site_start(struct site *s, const float *initial_slab)
@@ -948,12 +985,17 @@ enum err site_start(struct site *s, const float *initial_slab)
     return site_scrub_begin(s);
 }
 
+void site_drain(struct site *s)
+{
+    site_slots_drain(s);
+    site_slots_end(s);
+}
+
 enum err site_leave(struct site *s, const char *why)
 {
     struct wire_leave m;
     struct wire_answer a;
-    site_slots_drain(s);
-    site_slots_end(s); /* nothing is said after the good-bye */
+    site_drain(s); /* nothing is said after the good-bye */
     enum err e = ERR_OK;
     for (unsigned p = 0; e == ERR_OK && p < site_peers(s); p++) {
         m = (struct wire_leave){.head = site_head(s->own.main, p)};

@@ -16,6 +16,8 @@
  *   id/site           incarnation (one more at each open), highest term of an aggregator seen,
  *                     name: no other site, and no aggregator, takes the directory up
  *   id/announced.N    what aggregator N announced of its term, signed: shown to others of its name
+ *   id/rank.R.site    the same two of rank R, where the ranks hold fragments each: the lead begins
+ *   id/rank.R.announced.N  with the highest term that one of them has seen
  *   reported/F        digest of the last state, confirmed by the aggregator
  *   final/F           rounds that were known to be final when one was given up
  *   withdrawn/F/<round>  the training for a round whose contribution was withdrawn, until that
@@ -35,6 +37,15 @@
 #include "outer/organ/organ.h"
 #include "outer/store/outer_state.h"
 
+/* What the processes of a site share, so that an aggregator takes them for one: the lead's
+ * (site_process_of), given to the others before they open their ends. */
+struct site_process {
+    uint64_t incarnation, instance;
+    uint64_t term[WIRE_AGGREGATORS_MAX], term_instance[WIRE_AGGREGATORS_MAX]; /* seen so far */
+    uint64_t steps; /* train.steps and its former values, as told last; 0: not told yet */
+    uint32_t former_count;
+    uint64_t former[SCHEDULE_ENDS_MAX];
+};
 struct site_options {
     const char *run, *name;
     unsigned index, site_count; /* position in outer.sites, and how many it has. index from
@@ -42,6 +53,8 @@ struct site_options {
     unsigned aggregators;  /* that share the fragments in turn; 0: 1. The link takes a call to the
                               one its head names */
     const char *canonical; /* pinned keys (identity_text) */
+    const struct site_process *joint; /* the lead's, of a site whose ranks hold fragments each;
+                                         NULL: this is the lead, or the only process */
     bool strict;
     float error_feedback_decay; /* outer.error_feedback_decay: share of the residual that is carried
                                    on */
@@ -117,6 +130,15 @@ void site_close(struct site *s);
  * operator has closed and that has yet to be trained for; schedule_reached() says from which step a
  * trainer without checkpoint may continue. */
 enum err site_start(struct site *s, const float *initial_slab) MUST;
+/* The first part of site_start, up to where a new directory has begun. The ranks of a site that
+ * hold fragments each are all prepared before one of them is started. */
+enum err site_prepare(struct site *s, const float *initial_slab) MUST;
+bool site_prepared(const struct site *s);
+/* For site_options.joint of the other ranks. */
+struct site_process site_process_of(const struct site *s);
+/* Until the rounds that are committed here are reported. Other ranks than the lead call it before
+ * the lead calls site_leave. */
+void site_drain(struct site *s);
 /* Are all rounds of the run recorded here? Only where the former values of train.steps are on
  * record: else the aggregator is asked for them first. */
 bool site_ended(const struct site *s);

@@ -16,9 +16,10 @@ enum {
     BACKOFF_LAST_MS = 5000, /* a site is back within seconds of its aggregator */
     FULL_WAIT_MS = 30000,   /* until the aggregator's disk has room, where it does not say */
     SLICE_MS = 200,         /* how soon a stop request is seen */
-    IDENTITY_NAME_MAX = 63
+    IDENTITY_NAME_MAX = 63,
+    MINOR_ELSEWHERE = 3 /* of the protocol: a site may be several processes */
 };
-static const char identity_path[] = "id/site";
+static const char identity_file[] = "id/site";
 
 struct identity { /* id/site: whose directory it is, and what the site's processes have seen */
     struct site *s;
@@ -167,17 +168,29 @@ static void identity_fields(struct record_cursor *c, void *self)
         record_u64(c, &id->s->call.steps.former[i]);
 }
 
+enum { IDENTITY_PATH_BYTES = 40 };
+
+static void identity_path(char out[IDENTITY_PATH_BYTES], const struct site *s)
+{
+    if (site_joint(s))
+        snprintf(out, IDENTITY_PATH_BYTES, "id/rank.%u.site", s->replica->o.shards.rank);
+    else
+        snprintf(out, IDENTITY_PATH_BYTES, "%s", identity_file);
+}
+
 static enum err identity_write(struct site *s)
 {
+    char path[IDENTITY_PATH_BYTES];
     struct identity id = {s, s->o->name};
     struct record_form form = {"site", identity_fields, &id};
-    return store_write(s->env, identity_path, &form, NULL, 0);
+    identity_path(path, s);
+    return store_write(s->env, path, &form, NULL, 0);
 }
 
 enum err site_id_again(struct site *s, const char *path)
 {
     unsigned peer = WIRE_AGGREGATORS_MAX;
-    if (strcmp(path, identity_path) == 0)
+    if (strcmp(path, identity_file) == 0)
         return identity_write(s);
     (void)sscanf(path, "id/announced.%u", &peer);
     return site_identity_again(s, peer);
@@ -193,7 +206,7 @@ enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out)
     ASSERT(aggregator < WIRE_AGGREGATORS_MAX);
     *out = (struct site_seen){.term = 0};
     if (id.s)
-        e = store_read(w, identity_path, &form, 0, &r, &scratch);
+        e = store_read(w, identity_file, &form, 0, &r, &scratch);
     if (e == ERR_OK) {
         snprintf(out->name, sizeof out->name, "%s", id.name);
         uint64_t bound = id.s->peer[aggregator].term,
@@ -204,7 +217,7 @@ enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out)
         for (unsigned i = 0; i < out->end_count && i < SCHEDULE_ENDS_MAX; i++)
             out->ends[i] = (int64_t)id.s->call.steps.former[i];
         if (out->end_count > SCHEDULE_ENDS_MAX)
-            e = err_set(ERR_CORRUPT, "%s/%s: damaged", w->root, identity_path);
+            e = err_set(ERR_CORRUPT, "%s/%s: damaged", w->root, identity_file);
     }
     arena_free(&scratch);
     return e;
@@ -220,6 +233,76 @@ static enum err ends_set(struct site *s)
     return outer_state_ends(s->replica, ends, s->call.steps.count);
 }
 
+/* ---- several processes of one site ---- */
+
+/* What rank R of a former start has seen: this process may hold its fragments now. */
+static enum err rank_seen(struct site *s, const char *name, struct site *scratch_site)
+{
+    struct arena scratch = arena_make(0);
+    struct identity id = {scratch_site, ""};
+    struct record_form form = {"site", identity_fields, &id};
+    struct record r;
+    char path[IDENTITY_PATH_BYTES];
+    snprintf(path, sizeof path, "id/%s", name);
+    enum err e = store_read(s->env, path, &form, 0, &r, &scratch);
+    arena_free(&scratch);
+    TRY(e);
+    for (unsigned p = 0; p < WIRE_AGGREGATORS_MAX; p++)
+        if (scratch_site->peer[p].term > s->peer[p].term) {
+            s->peer[p].term = scratch_site->peer[p].term;
+            s->peer[p].instance = scratch_site->peer[p].instance;
+        }
+    return ERR_OK;
+}
+
+static enum err ranks_seen(struct site *s)
+{
+    struct arena scratch = arena_make(0);
+    char **names = NULL, rest;
+    size_t count = 0;
+    unsigned rank;
+    struct site *seen = arena_alloc(&scratch, sizeof *seen);
+    enum err e = !seen ? ERR_MEMORY
+                 : s->env->ops->exists(s->env, "id")
+                     ? s->env->ops->list(s->env, "id", &scratch, &names, &count)
+                     : ERR_OK;
+    for (size_t i = 0; e == ERR_OK && i < count; i++)
+        if (sscanf(names[i], "rank.%u.sit%c", &rank, &rest) == 2 && rest == 'e')
+            e = rank_seen(s, names[i], seen);
+    arena_free(&scratch);
+    return e;
+}
+
+struct site_process site_process_of(const struct site *s)
+{
+    struct site_process p = {.incarnation = s->call.incarnation,
+                             .instance = s->call.instance,
+                             .steps = s->call.steps.steps,
+                             .former_count = s->call.steps.count};
+    for (unsigned i = 0; i < WIRE_AGGREGATORS_MAX; i++) {
+        p.term[i] = s->peer[i].term;
+        p.term_instance[i] = s->peer[i].instance;
+    }
+    memcpy(p.former, s->call.steps.former, sizeof p.former);
+    return p;
+}
+
+/* Of the lead's process. The terms are durable in its files. */
+static enum err identify_joint(struct site *s)
+{
+    const struct site_process *p = s->o->joint;
+    s->call.incarnation = p->incarnation;
+    s->call.instance = p->instance;
+    s->call.steps.steps = p->steps;
+    s->call.steps.count = p->former_count;
+    memcpy(s->call.steps.former, p->former, sizeof p->former);
+    for (unsigned i = 0; i < WIRE_AGGREGATORS_MAX; i++) {
+        s->peer[i].term = p->term[i];
+        s->peer[i].instance = p->term_instance[i];
+    }
+    return s->call.steps.steps == (uint64_t)s->replica->o.schedule.steps ? ends_set(s) : ERR_OK;
+}
+
 /* Residual, stored contribution and incarnation are one site's: another one that took them up would
  * send the first one's work a second time. */
 enum err site_identify(struct site *s)
@@ -228,22 +311,25 @@ enum err site_identify(struct site *s)
     struct identity id = {s, ""};
     struct record_form form = {"site", identity_fields, &id};
     struct record r;
+    if (site_joint(s))
+        return identify_joint(s);
     if (s->env->ops->exists(s->env, "run.cfg"))
         return err_set(ERR_CONFIG, "run.dir is an aggregator's directory; give site %s its own",
                        s->o->name);
-    enum err e = store_read(s->env, identity_path, &form, 0, &r, &scratch);
+    enum err e = store_read(s->env, identity_file, &form, 0, &r, &scratch);
     if (e == ERR_INPUT && !store_begun(s->env))
         e = ERR_OK; /* a new directory */
     else if (e == ERR_INPUT)
         e = err_set(ERR_CORRUPT,
                     "%s/%s: missing, and this directory has begun: restore it, or move the "
                     "directory away and start again: the site rejoins by snapshot",
-                    s->env->root, identity_path);
+                    s->env->root, identity_file);
     else if (e == ERR_OK && strcmp(id.name, s->o->name) != 0)
         e = err_set(ERR_CONFIG, "run.dir is the directory of site %s; give site %s its own",
                     id.name, s->o->name);
     arena_free(&scratch);
     TRY(e);
+    TRY(ranks_seen(s));
     if (s->call.steps.steps == (uint64_t)s->replica->o.schedule.steps)
         TRY(ends_set(s));
     s->call.incarnation++;
@@ -336,12 +422,18 @@ static enum err hello_heard(struct site *s, unsigned peer, const struct wire_hel
     if (a->fragment_count != count)
         return err_set(ERR_PROTO, "the aggregator has %u fragments, this site %u",
                        a->fragment_count, count);
+    if (s->replica->o.shards.ranks > 1 && a->minor < MINOR_ELSEWHERE)
+        return err_set(ERR_UNSUPPORTED,
+                       "site.outer_state = sharded: the aggregator's program is older and takes a "
+                       "site for one process; update it first (atoll serve), or use whole");
     TRY(site_identity_heard(s, peer, a));
     TRY(steps_heard(s, a)); /* a new term stores it: train.steps grows at a start only */
     TRY(term_bind(s, &s->peer[peer], a));
     s->call.heard = true;
     TRY(organs_heard(s, peer, a));
     for (unsigned f = peer; f < count; f += site_peers(s)) {
+        if (!site_holds(s, f))
+            continue;
         const struct wire_fragment_state *there = &a->fragments[f];
         s->there.round[f] = there->round;
         s->there.state[f] = there->state;
@@ -404,8 +496,11 @@ enum err site_hello_once(struct site_slot *l, bool has_state)
                            .has_state = has_state,
                            .fragment_count = s->replica->fragments->count};
     struct wire_hello_answer a = {.outcome = ROUND_NONE};
-    for (unsigned f = 0; has_state && f < m.fragment_count; f++) {
+    for (unsigned f = 0; f < m.fragment_count; f++) {
         const struct outer_state_fragment *state = &s->replica->state[f];
+        m.fragments[f].elsewhere = !site_holds(s, f);
+        if (!has_state || m.fragments[f].elsewhere)
+            continue;
         m.fragments[f] = (struct wire_fragment_state){
             .round = state->round, .state = state->digest, .manifest = state->manifest};
     }
@@ -429,6 +524,11 @@ enum err site_hello_once(struct site_slot *l, bool has_state)
         return has_state ? answer_error(a.outcome, a.text)
                          : incarnation_raise(s, a.outcome, a.text);
     case ROUND_SUPPLY:
+        if (s->replica->o.shards.ranks > 1)
+            return err_set(ERR_UNSUPPORTED,
+                           "the aggregator has lost its directory and is rebuilt from the sites, "
+                           "and this process holds a part of the states: start this site with "
+                           "site.outer_state = whole until the aggregator is back");
         return has_state ? site_supply(l) : answer_error(a.outcome, a.text);
     case ROUND_LOST_STATE: /* it has halted; an operator brings it back */
     case ROUND_FULL:

@@ -26,14 +26,27 @@ struct site_announced {
 
 /* ---- id/announced.N ---- */
 
-static void announced_path(char out[PATH_BYTES], unsigned peer)
+struct announced_place { /* of the lead, or of another rank that holds fragments */
+    unsigned peer, rank; /* rank 0: the lead */
+};
+
+static void announced_path(char out[PATH_BYTES], const struct announced_place *at)
 {
-    snprintf(out, PATH_BYTES, "id/announced.%u", peer);
+    if (at->rank)
+        snprintf(out, PATH_BYTES, "id/rank.%u.announced.%u", at->rank, at->peer);
+    else
+        snprintf(out, PATH_BYTES, "id/announced.%u", at->peer);
+}
+
+static struct announced_place announced_place(const struct site *s, unsigned peer)
+{
+    return (struct announced_place){peer, site_joint(s) ? s->replica->o.shards.rank : 0};
 }
 
 static const struct record_form announced_form = {.kind = "announce"};
 
-static enum err announced_write(struct env *w, unsigned peer, const struct site_announced *a)
+static enum err announced_write(struct env *w, const struct announced_place *at,
+                                const struct site_announced *a)
 {
     char path[PATH_BYTES];
     uint8_t since[SINCE_BYTES];
@@ -47,14 +60,15 @@ static enum err announced_write(struct env *w, unsigned peer, const struct site_
     parts[SITE_KEYS_MAX] = (struct file_part){since, sizeof since};
     for (unsigned i = 0; i < SECTIONS; i++)
         sections[i] = (struct record_section){.parts = &parts[i], .part_count = 1};
-    announced_path(path, peer);
+    announced_path(path, at);
     return store_write(w, path, &announced_form, sections, SECTIONS);
 }
 
 enum err site_identity_again(struct site *s, unsigned peer)
 {
+    const struct announced_place at = announced_place(s, peer);
     return peer < site_peers(s) && s->peer[peer].signs
-               ? announced_write(s->env, peer, &s->announced[peer])
+               ? announced_write(s->env, &at, &s->announced[peer])
                : err_set(ERR_CORRUPT, "the next hello brings another");
 }
 
@@ -89,12 +103,13 @@ static bool announcements_take(const struct record *r, struct site_announced *a)
 }
 
 /* A damaged one proves nothing; the next hello brings another. */
-static enum err announced_file_read(struct env *w, unsigned peer, struct site_announced *a)
+static enum err announced_file_read(struct env *w, const struct announced_place *at,
+                                    struct site_announced *a)
 {
     char path[PATH_BYTES], quoted[512];
     struct arena scratch = arena_make(0);
     struct record r;
-    announced_path(path, peer);
+    announced_path(path, at);
     *a = (struct site_announced){.since = {0}};
     enum err e = store_read(w, path, &announced_form,
                             SITE_KEYS_MAX * SIGNER_ANNOUNCEMENT_MAX + SINCE_BYTES, &r, &scratch);
@@ -102,7 +117,7 @@ static enum err announced_file_read(struct env *w, unsigned peer, struct site_an
     if (!whole)
         *a = (struct site_announced){.since = {0}};
     if (!whole && (e == ERR_OK || e == ERR_CORRUPT))
-        log_event(LOG_WARN, "announcement_lost", "aggregator=%u why=%s", peer,
+        log_event(LOG_WARN, "announcement_lost", "aggregator=%u why=%s", at->peer,
                   log_quote(quoted, sizeof quoted, err_message()));
     arena_free(&scratch);
     return e == ERR_CORRUPT || e == ERR_INPUT ? ERR_OK : e;
@@ -126,7 +141,7 @@ unsigned site_seen_keys(struct env *w, unsigned aggregator, const char *run, str
     struct site_announced a;
     struct signed_announcement read;
     unsigned count = 0;
-    enum err e = announced_file_read(w, aggregator, &a);
+    enum err e = announced_file_read(w, &(struct announced_place){aggregator, 0}, &a);
     for (unsigned i = 0; e == ERR_OK && i < SITE_KEYS_MAX && a.last[i].size_bytes; i++) {
         struct site_seen_key *k = &keys[count];
         if (announcement_key(signer, run, &a.last[i], &read, &k->key) != ERR_OK)
@@ -143,7 +158,7 @@ uint64_t site_announced_term(struct env *w, unsigned aggregator)
 {
     struct site_announced a;
     struct signed_announcement read = {.term = 0};
-    if (announced_file_read(w, aggregator, &a) != ERR_OK ||
+    if (announced_file_read(w, &(struct announced_place){aggregator, 0}, &a) != ERR_OK ||
         signed_announcement_read(&read, &a.last[0]) != ERR_OK)
         read.term = 0;
     err_clear();
@@ -158,7 +173,8 @@ enum err site_identity_open(struct site *s, struct arena *perm)
     TRY_ALLOC(s->announced = arena_array(perm, site_peers(s), sizeof *s->announced));
     for (unsigned p = 0; p < site_peers(s); p++) {
         struct site_announced *a = &s->announced[p];
-        TRY(announced_file_read(s->env, p, a));
+        const struct announced_place at = announced_place(s, p);
+        TRY(announced_file_read(s->env, &at, a));
         s->peer[p].signs = announcement_key(s->o->signer, s->o->run, &a->last[0], &read,
                                             &s->peer[p].key) == ERR_OK;
     }
@@ -177,7 +193,8 @@ enum err site_identity_show(struct site *s, unsigned peer, struct wire_hello *m)
     for (unsigned f = peer; m->has_state && f < m->fragment_count; f += site_peers(s)) {
         struct manifest made;
         uint64_t round = m->fragments[f].round;
-        if (round == 0 || outer_state_manifest(s->replica, f, round - 1, &made) != ERR_OK)
+        if (round == 0 || m->fragments[f].elsewhere ||
+            outer_state_manifest(s->replica, f, round - 1, &made) != ERR_OK)
             continue; /* without it there is no proof, and nothing else is missing */
         m->fragments[f].proof = signed_manifest_proof(&made);
     }
@@ -224,7 +241,8 @@ enum err site_identity_heard(struct site *s, unsigned peer, const struct wire_he
     if (same || a->term < s->peer[peer].term) /* bind refuses a lower one */
         return ERR_OK;
     announced_add(&next, &s->peer[peer], &a->announcement, &key, a->term);
-    TRY(announced_write(s->env, peer, &next));
+    const struct announced_place at = announced_place(s, peer);
+    TRY(announced_write(s->env, &at, &next));
     *known = next;
     s->peer[peer].signs = true;
     s->peer[peer].key = key;

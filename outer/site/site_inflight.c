@@ -382,7 +382,7 @@ enum err site_slots_open(struct site *s, struct arena *perm)
 {
     const struct outer_state_options *o = &s->replica->o;
     unsigned threads = site_slot_count(&o->schedule, s->o->max_local_steps_offline);
-    size_t elements = fragment_largest(o->fragments);
+    size_t elements = shards_largest(&o->shards, o->fragments);
     TRY(s->env->ops->mutex_open(s->env, &s->inflight.post));
     s->inflight.slot = s->own.main;
     s->inflight.slots = 1;

@@ -148,7 +148,8 @@ struct site_own { /* site.c writes it */
     struct link *link;
     unsigned index; /* position in outer.sites; from ROUND_SITES_MAX on: not known yet */
     struct digest config;
-    bool started;                        /* site_start has ended */
+    bool prepared, started;              /* site_prepare, site_start have ended */
+    bool found;                          /* the directory had begun before */
     bool told_over;                      /* that all rounds were on record at the start */
     uint64_t final[ROUND_FRAGMENTS_MAX]; /* rounds before this one are final, as far as known */
     double clock_s; /* this clock minus an aggregator's, by the last report; NaN: not known */
@@ -189,7 +190,17 @@ struct site {
     struct site_inflight inflight;
 };
 
-unsigned site_peers(const struct site *s);            /* aggregators */
+unsigned site_peers(const struct site *s); /* aggregators */
+/* Is this not the lead of a site of several processes? */
+static inline bool site_joint(const struct site *s)
+{
+    return s->o->joint != NULL;
+}
+/* Does this process hold the fragment? */
+static inline bool site_holds(const struct site *s, unsigned fragment)
+{
+    return outer_state_holds(s->replica, fragment);
+}
 void site_index_take(struct site *s, unsigned index); /* the organ roster has learnt it */
 
 /* site.c: by the thread that carries out the slot's round, with the mutex locked.

@@ -69,7 +69,7 @@ void site_scrub_serve(struct site *s)
 /* Not in force: a round that is about to be committed, or none of this replica. */
 static bool round_ahead(const struct site *s, const struct scrub_file *f)
 {
-    return f->number[0] >= s->replica->fragments->count ||
+    return f->number[0] >= s->replica->fragments->count || !site_holds(s, (unsigned)f->number[0]) ||
            f->number[1] > s->replica->state[f->number[0]].round;
 }
 

@@ -17,7 +17,7 @@ static void largest_payloads(const struct outer_state_options *o, size_t *clear,
 {
     *clear = *masked = 0;
     for (unsigned f = 0; f < o->fragments->count; f++)
-        for (unsigned k = 0; k < CODEC_COUNT; k++) {
+        for (unsigned k = 0; shards_hold(&o->shards, f) && k < CODEC_COUNT; k++) {
             const struct codec *c = codec_get((enum codec_kind)k);
             size_t elements = o->fragments->f[f].elements, words, bytes;
             if (!schedule_uses(&o->schedule, c->kind))
@@ -34,7 +34,7 @@ static void largest_payloads(const struct outer_state_options *o, size_t *clear,
 /* Aggregate of all sites, or a snapshot: all that replicas share. */
 static size_t largest_download(const struct outer_state_options *o, unsigned site_count)
 {
-    size_t elements = fragment_largest(o->fragments);
+    size_t elements = shards_largest(&o->shards, o->fragments);
     size_t most = elements * outer_opt_bytes(&o->outer) + elements / DEV_BLOCK;
     for (unsigned k = 0; k < CODEC_COUNT; k++) {
         const struct codec *c = codec_get((enum codec_kind)k);
@@ -49,7 +49,7 @@ static size_t largest_download(const struct outer_state_options *o, unsigned sit
 struct outer_memory site_memory(const struct outer_state_options *o, unsigned site_count,
                                 int64_t max_local_steps_offline, bool here)
 {
-    size_t elements = fragment_largest(o->fragments), values = elements * sizeof(float);
+    size_t elements = shards_largest(&o->shards, o->fragments), values = elements * sizeof(float);
     size_t threads = site_slot_count(&o->schedule, max_local_steps_offline);
     size_t locals = (threads ? threads : 1) * values, metrics = 0;
     size_t clear, masked;
@@ -57,7 +57,9 @@ struct outer_memory site_memory(const struct outer_state_options *o, unsigned si
     size_t slot = values + (o->discards ? elements * sizeof(double) : 0) + clear + masked +
                   largest_download(o, site_count);
     for (unsigned f = 0; f < o->fragments->count; f++)
-        metrics += sizeof(struct outer_metrics_state) + metrics_bytes(o->fragments->f[f].elements);
+        metrics += !shards_hold(&o->shards, f) ? 0
+                                               : sizeof(struct outer_metrics_state) +
+                                                     metrics_bytes(o->fragments->f[f].elements);
     return (struct outer_memory){.device = here ? 0 : locals,
                                  .host = metrics + slot +
                                          threads * (slot + (o->schedule.eager ? values : 0)) +
@@ -76,7 +78,7 @@ static enum err buffer_make(struct site_buffer *b, size_t room, struct arena *pe
 enum err site_slot_make(struct site_slot *l, struct site *s, struct arena *perm)
 {
     const struct outer_state_options *o = &s->replica->o;
-    size_t elements = fragment_largest(o->fragments);
+    size_t elements = shards_largest(&o->shards, o->fragments);
     *l = (struct site_slot){.site = s};
     size_t payload, masked; /* masked: allocated when it is needed, by site_masks_room */
     largest_payloads(o, &payload, &masked);

@@ -67,6 +67,8 @@ struct env { /* implementations embed it first */
 /* root is made, locked until close, and its directories are durable: ERR_BUSY when another process
  * owns the directory. */
 enum err env_posix_open(struct env **w, const char *root) MUST;
+/* The same directory in another process of the job that owns it: not locked. */
+enum err env_posix_join(struct env **w, const char *root) MUST;
 void env_posix_close(struct env *w);
 
 #endif

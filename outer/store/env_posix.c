@@ -184,7 +184,7 @@ static const struct env_ops real_ops = {
     .signal = real_signal,
 };
 
-enum err env_posix_open(struct env **w, const char *root)
+static enum err open_root(struct env **w, const char *root, bool locks)
 {
     *w = NULL;
     TRY(file_mkdirs(root));
@@ -197,7 +197,7 @@ enum err env_posix_open(struct env **w, const char *root)
                   r->root)) /* absolute: a later change of directory must not move the world */
         e = durable_failed("resolve", root, ERR_IO);
     else
-        e = file_lock(&r->lock, r->root);
+        e = locks ? file_lock(&r->lock, r->root) : file_lock_join(&r->lock, r->root);
     r->env = (struct env){&real_ops, r->root, disk_posix()};
     if (e == ERR_OK)
         e = env_files_found(&r->env);
@@ -208,6 +208,16 @@ enum err env_posix_open(struct env **w, const char *root)
     }
     *w = &r->env;
     return ERR_OK;
+}
+
+enum err env_posix_open(struct env **w, const char *root)
+{
+    return open_root(w, root, true);
+}
+
+enum err env_posix_join(struct env **w, const char *root)
+{
+    return open_root(w, root, false);
 }
 
 void env_posix_close(struct env *w)

@@ -52,12 +52,15 @@ static size_t codec_state_bytes(const struct outer_state_options *o, unsigned fr
 
 struct outer_memory outer_state_memory(const struct outer_state_options *o, bool here)
 {
-    size_t most = fragment_largest(o->fragments);
+    size_t most = shards_largest(&o->shards, o->fragments);
     struct outer_memory m = {.host = state_bytes(o, &o->outer, most) +
                                      leaf_count(o, &o->outer, most) * sizeof(struct digest)};
-    for (unsigned p = 0; p < o->fragments->count; p++)
+    for (unsigned p = 0; p < o->fragments->count; p++) {
+        if (!shards_hold(&o->shards, p))
+            continue;
         m.host += state_bytes(o, outer_state_configured(o, p), o->fragments->f[p].elements) +
                   outer_state_leaves(o, p) * sizeof(struct digest) + codec_state_bytes(o, p);
+    }
     if (here) /* the mean */
         m.host += most * sizeof(float);
     else
@@ -88,7 +91,7 @@ enum err outer_state_arrays_alloc(struct outer_state_fragment *s,
 static enum err codec_states_alloc(struct outer_state *m, struct arena *perm)
 {
     for (unsigned p = 0; p < m->fragments->count; p++)
-        if (codec_state_bytes(&m->o, p))
+        if (outer_state_holds(m, p) && codec_state_bytes(&m->o, p))
             TRY_ALLOC(m->state[p].codec_state = arena_alloc(perm, codec_state_bytes(&m->o, p)));
     return ERR_OK;
 }
@@ -102,9 +105,11 @@ enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
     *m = (struct outer_state){
         .env = w, .dev = d, .o = *o, .fragments = o->fragments, .schedule = o->schedule};
     m->o.keep = o->keep < OUTER_STATES_MIN ? OUTER_STATES_MIN : o->keep;
-    size_t most = fragment_largest(o->fragments);
+    size_t most = shards_largest(&o->shards, o->fragments);
     TRY_ALLOC(m->state = arena_array(perm, o->fragments->count, sizeof *m->state));
     for (unsigned p = 0; p < o->fragments->count; p++) {
+        if (!outer_state_holds(m, p))
+            continue;
         TRY(outer_state_arrays_alloc(&m->state[p], o, outer_state_configured(o, p),
                                      o->fragments->f[p].elements, perm));
         m->state[p].squares = SQUARES_UNKNOWN;
@@ -211,10 +216,11 @@ bool outer_state_unchanged(const struct outer_state *m, unsigned fragment,
     return digest_equal(&d, &s->digest);
 }
 
-/* Of the whole: of all bytes. Of leaves: of the states' digests. */
+/* All fragments are here. Of the whole: of all bytes. Of leaves: of the states' digests. */
 struct digest outer_state_digest(const struct outer_state *m, bool residual)
 {
     struct digest_stream d;
+    ASSERT(m->o.shards.ranks <= 1);
     digest_open(&d);
     for (unsigned p = 0; p < m->fragments->count; p++) {
         const struct outer_state_fragment *s = &m->state[p];
@@ -240,6 +246,8 @@ enum err outer_state_place(struct outer_state *m, const float *initial_slab)
     for (unsigned p = 0; p < m->fragments->count; p++) {
         struct outer_state_fragment *s = &m->state[p];
         const struct fragment *f = &m->fragments->f[p];
+        if (!outer_state_holds(m, p))
+            continue;
         ASSERT(s->round == 0);
         if (f->state == FRAGMENT_PARAMETERS) /* moments begin at zero, as their memory does */
             fragment_gather(m->dev, s->theta, initial_slab, f);

@@ -24,6 +24,7 @@
 #include "outer/protocol/manifest.h"
 #include "outer/diloco/outer_opt.h"
 #include "outer/diloco/schedule.h"
+#include "outer/diloco/shards.h"
 #include "outer/diloco/stages.h"
 #include "outer/diloco/staging.h"
 #include "outer/store/state_digest.h"
@@ -55,6 +56,7 @@ struct outer_state_options {
     struct schedule schedule;
     struct outer_opt outer;
     enum state_digest digest;
+    struct shards shards;     /* of a site whose ranks hold fragments each; zeroed: all are here */
     bool residuals;           /* a site */
     bool compresses_downlink; /* the aggregator, where it may compress the downlink: a residual of
                                  its own */
@@ -83,7 +85,8 @@ struct outer_state {
     const struct fragments *fragments;   /* o.fragments */
     struct schedule schedule;            /* o.schedule, amended */
     struct amendments amendments;        /* the longest list that is known */
-    struct outer_state_fragment *state;  /* [fragments] the current states */
+    struct outer_state_fragment *state;  /* [fragments] the current states; zeroed where another
+                                            rank holds the fragment */
     struct outer_state_fragment buffers; /* arrays of the largest fragment: memory of `next` */
     struct outer_state_fragment next;    /* the next state of one fragment while it is being made */
     float *mean; /* device, [elements of the largest fragment]: mean delta; scratch outside
@@ -97,9 +100,14 @@ struct outer_state {
 
 /* The options of an aggregator of `sites` sites: what downlink compression needs. */
 void outer_state_aggregates(struct outer_state_options *o, unsigned sites);
+/* Does this rank hold the fragment? */
+static inline bool outer_state_holds(const struct outer_state *m, unsigned fragment)
+{
+    return shards_hold(&m->o.shards, fragment);
+}
 /* Leaves of the state digest of a fragment; 0: it is of the whole. */
 size_t outer_state_leaves(const struct outer_state_options *o, unsigned fragment);
-/* Bytes that outer_state_open takes. here: the device works in the host's memory. */
+/* Bytes that outer_state_open takes at this rank. here: the device works in the host's memory. */
 struct outer_memory outer_state_memory(const struct outer_state_options *o, bool here);
 /* All state is in perm's memory, on any device; dev_arena() makes copies of it fast. */
 enum err outer_state_open(struct outer_state *m, struct env *w, struct dev *d,
@@ -117,11 +125,11 @@ enum err outer_state_amendments_find(struct outer_state *m) MUST;
 /* Has this directory begun? Then outer_state_load. Else outer_state_begin, and store_begin once all
  * else that belongs to a first start is written. */
 bool outer_state_begun(struct outer_state *m);
-/* Round 0 from the initial parameters, durable. */
+/* Round 0 of the fragments that are held, from the initial parameters; durable. */
 enum err outer_state_begin(struct outer_state *m, const float *initial_slab) MUST;
 /* The same in memory alone. No other call that reads or writes files follows (replay.h). */
 enum err outer_state_place(struct outer_state *m, const float *initial_slab) MUST;
-/* The state that CURRENT names, of every fragment, verified.
+/* The state that CURRENT names, of every fragment that is held, verified.
  * A state that does not verify: the aggregator rebuilds it from the state before and the aggregate,
  * and counts the round's residual as lost where `remake` fails (residuals_lost); a site goes back
  * to the one it came from and catches up again. CURRENT missing or damaged: the newest state, when

@@ -482,21 +482,26 @@ enum err outer_state_manifest_newest(struct outer_state *m, unsigned fragment, s
 bool outer_state_begun(struct outer_state *m)
 {
     char path[PATH_BYTES];
-    unsigned there = 0;
+    unsigned there = 0, held = 0;
     uint64_t round = 0;
     for (unsigned p = 0; p < m->fragments->count; p++) {
+        if (!outer_state_holds(m, p))
+            continue;
+        held++;
         current_state_path(path, p);
         there += m->env->ops->exists(m->env, path);
         if (outer_state_newest(m, p, "state", UINT64_MAX, &round) == ERR_OK && round > 0)
             return true;
     }
-    return there == m->fragments->count || store_begun(m->env);
+    return (held && there == held) || store_begun(m->env);
 }
 
 enum err outer_state_begin(struct outer_state *m, const float *initial_slab)
 {
     TRY(outer_state_place(m, initial_slab));
     for (unsigned p = 0; p < m->fragments->count; p++) {
+        if (!outer_state_holds(m, p))
+            continue;
         TRY(outer_state_write(m, p, &m->state[p]));
         TRY(outer_state_current_write(m, p, &m->state[p]));
     }

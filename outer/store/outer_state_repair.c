@@ -141,7 +141,8 @@ enum err outer_state_load(struct outer_state *m)
 {
     TRY(outer_state_amendments_find(m));
     for (unsigned p = 0; p < m->fragments->count; p++)
-        TRY(outer_state_load_fragment(m, p));
+        if (outer_state_holds(m, p))
+            TRY(outer_state_load_fragment(m, p));
     return ERR_OK;
 }
 

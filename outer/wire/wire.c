@@ -90,6 +90,7 @@ static void states_out(Atoll__FragmentState *parts, Atoll__FragmentState **list,
         parts[i].first = from[i].first;
         parts[i].final = from[i].final;
         parts[i].step_back = from[i].step_back;
+        parts[i].elsewhere = from[i].elsewhere;
         parts[i].proof = proof_out(&from[i].proof, proofs[i]);
         list[i] = &parts[i];
     }
@@ -467,6 +468,7 @@ static enum err states_in(struct wire_fragment_state *out, uint32_t *count,
         out[i].first = list[i]->first;
         out[i].final = list[i]->final;
         out[i].step_back = list[i]->step_back;
+        out[i].elsewhere = list[i]->elsewhere;
         TRY(proof_in(&out[i].proof, list[i]->proof));
     }
     *count = (uint32_t)n;

@@ -14,7 +14,7 @@
 
 enum {
     WIRE_MAJOR = 1,
-    WIRE_MINOR = 2,
+    WIRE_MINOR = 3,
     WIRE_AGGREGATORS_MAX = 16,
     WIRE_ENDS_MAX = 16,
     WIRE_NAME_MAX = 64,
@@ -62,6 +62,7 @@ struct wire_fragment_state { /* hello and its answer */
     struct wire_proof proof; /* hello: of `manifest` */
     uint64_t final;          /* answer: rounds before this one are final */
     bool step_back;          /* answer: the round that made this state of the hello is given up */
+    bool elsewhere;          /* hello: another process of this site holds the fragment; else zero */
 };
 struct wire_hello {
     struct wire_head head;

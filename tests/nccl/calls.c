@@ -130,7 +130,7 @@ static enum err host_values(struct coll *c)
 {
     double a[2] = {rank, 1};
     int32_t word = rank == 0 ? 5 : 0;
-    TRY(c->ops->broadcast_host(c, &word, sizeof word));
+    TRY(c->ops->broadcast_host(c, &word, sizeof word, 0));
     TRY(c->ops->all_reduce_host(c, a, 2));
     return word == 5 && a[0] == size * (size - 1) / 2 && a[1] == size
                ? ERR_OK

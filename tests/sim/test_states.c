@@ -169,7 +169,7 @@ static struct round_event event(const struct model *m, unsigned i, enum round_ev
                                 .round = s->state,
                                 .parent = manifest_of(s->set, s->state),
                                 .state = state_of(s->set, s->state),
-                                .has_state = true,
+                                .hello.has_state = true,
                                 .past.kept = true,
                                 .past.parent = manifest_of(m->set, s->state),
                                 .past.state = state_of(m->set, s->state),

@@ -17,5 +17,7 @@ enum err amend_at_aggregator(struct organ_at_aggregator *out, const struct keys_
 struct organ_at_site amend_at_site(void);
 /* What the manifests that the site has adopted so far carry. Any thread. */
 void amend_site_list(struct site *s, struct amendments *list);
+/* What another process of the site knows; shorter than the known list: nothing changes. */
+enum err amend_site_take(struct site *s, const struct amendments *list) MUST;
 
 #endif

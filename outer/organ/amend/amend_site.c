@@ -60,6 +60,14 @@ void amend_site_list(struct site *s, struct amendments *list)
     site_unlock(s);
 }
 
+enum err amend_site_take(struct site *s, const struct amendments *list)
+{
+    site_lock(s);
+    enum err e =
+        list->count > s->replica->amendments.count ? outer_state_amend(s->replica, list) : ERR_OK;
+    return site_unlocked(s, e);
+}
+
 struct organ_at_site amend_at_site(void)
 {
     static const struct organ_site organ = {.name = "amend",

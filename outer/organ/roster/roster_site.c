@@ -61,7 +61,7 @@ static enum err roster_site_heard(void *self, struct site *s, unsigned peer,
                        "has number %u: not the same run",
                        s->o->name, a->site, s->own.index);
     for (unsigned f = peer; s->own.started && s->o->strict && f < s->replica->fragments->count; f++)
-        if (peers == 1 && !MUTANT(REMOVED_UNHEARD) &&
+        if (peers == 1 && site_holds(s, f) && !MUTANT(REMOVED_UNHEARD) &&
             s->replica->state[f].round < a->fragments[f].first &&
             a->fragments[f].first != s->members.first[f])
             return err_set(ERR_DENIED,

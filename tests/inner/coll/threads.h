@@ -93,11 +93,11 @@ static enum err threads_reduce(struct coll *c, void *x, enum dtype type, size_t 
     return ERR_OK;
 }
 
-static enum err threads_broadcast(struct coll *c, void *x, size_t bytes)
+static enum err threads_broadcast(struct coll *c, void *x, size_t bytes, int from)
 {
     threads_meet(c, x);
-    if (c->rank)
-        memcpy(x, threads_of(c)->at[0], bytes);
+    if (c->rank != from)
+        memcpy(x, threads_of(c)->at[from], bytes);
     threads_leave(c);
     return ERR_OK;
 }

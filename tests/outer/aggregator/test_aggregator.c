@@ -206,6 +206,26 @@ static struct wire_hello_answer hello(struct fake *f, bool has_state)
     return answer;
 }
 
+/* Of a process that holds one fragment: of the others it says nothing but that. */
+static struct wire_hello_answer hello_of(struct fake *f, unsigned held)
+{
+    static struct wire_hello_answer answer;
+    struct wire_hello m = {.head = head(f),
+                           .major = WIRE_MAJOR,
+                           .minor = WIRE_MINOR,
+                           .config = canonical,
+                           .has_state = true,
+                           .fragment_count = P};
+    for (unsigned i = 0; i < P; i++)
+        m.fragments[i].elsewhere = i != held;
+    m.fragments[held] = (struct wire_fragment_state){.round = t.replica.state[held].round,
+                                                     .state = t.replica.state[held].digest,
+                                                     .manifest = t.replica.state[held].manifest};
+    t.s.hello(t.s.self, uri(f->index), &m, &answer);
+    f->term = answer.term;
+    return answer;
+}
+
 static void hello_all(void)
 {
     for (unsigned i = 0; i < N; i++)
@@ -843,6 +863,21 @@ static void three_clipped_rounds_are_a_quarantine(void **state)
 /* ---- an operator ---- */
 
 /* Every role at every call, through the service itself. */
+static void processes_of_a_site_say_hello_for_their_fragments(void **state)
+{
+    (void)state;
+    begin(true);
+    hello_all();
+    round_all(0);
+    for (unsigned i = 0; i < P; i++)
+        assert_int_equal(hello_of(&site[0], i).outcome, ROUND_CURRENT);
+    struct wire_hello m = {
+        .head = head(&site[0]), .major = WIRE_MAJOR, .config = canonical, .fragment_count = P + 1};
+    struct wire_hello_answer answer;
+    t.s.hello(t.s.self, uri(0), &m, &answer);
+    assert_int_equal(answer.outcome, ROUND_INVALID);
+}
+
 static void each_call_is_authorised(void **state)
 {
     (void)state;
@@ -2599,6 +2634,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(norms_out_of_bounds_are_refused, fresh),
         cmocka_unit_test_setup(alarms_and_acts_are_limited, fresh),
         cmocka_unit_test_setup(three_refusals_are_a_quarantine, fresh),
+        cmocka_unit_test_setup(processes_of_a_site_say_hello_for_their_fragments, fresh),
         cmocka_unit_test_setup(each_call_is_authorised, fresh),
         cmocka_unit_test_setup(metrics_count_and_are_authorised, fresh),
         cmocka_unit_test_setup(an_operator_aborts_a_round, fresh),

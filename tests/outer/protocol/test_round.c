@@ -155,7 +155,7 @@ static struct round_event story_event(uint64_t now_ms, enum round_event_kind kin
     e.offer.payload = named(&w, "payload", digest_of(payload, strlen(payload)));
     e.offer.payload_bytes = number(&w, "bytes", 100);
     e.offer.payload_max = 100;
-    e.has_state = number(&w, "has_state", 1);
+    e.hello.has_state = number(&w, "has_state", 1);
     e.offer.grid_differs = number(&w, "grid_differs", 0);
     e.proves.term = number(&w, "proves_term", 0);
     e.proves.round = number(&w, "proves_round", 0);
@@ -247,7 +247,7 @@ static uint64_t final_after(enum round_event_kind kind, unsigned site, uint64_t 
     struct round_update u;
     e.term = core.term;
     e.round = round;
-    e.has_state = true;
+    e.hello.has_state = true;
     e.parent = m3;
     e.state = d;
     round_step(&core, &e, &u);
@@ -313,7 +313,7 @@ static struct round_event any_event(struct random *r, uint64_t now_ms)
                             .term = core.term,
                             .offer.payload_bytes = 100,
                             .offer.payload_max = 100,
-                            .has_state = true};
+                            .hello.has_state = true};
     const struct round_fragment *f = &core.f[e.fragment];
     uint64_t back = below(r, 3);
     e.round = f->round >= back ? f->round - back : 0;
@@ -423,6 +423,23 @@ static void the_set_is_independent_of_order(void **state)
             assert_true(core.f[0].entries[i].weight == 1.0f / (float)(1 + i));
         }
     }
+}
+
+/* Two processes of a site: each binds the fragments that it holds. The other one may still take a
+ * commit of the term before. */
+static void each_process_binds_its_fragments(void **state)
+{
+    (void)state;
+    struct round_update u;
+    struct round_event e = {.kind = ROUND_BIND, .term = 1, .incarnation = 1, .hello.elsewhere = 2};
+    core_init(2, 2, true, 0, 1);
+    core.f[0].entries[0].accepted = core.f[1].entries[0].accepted = true; /* before a restart */
+    round_step(&core, &e, &u);
+    assert_true(set_has(&core.f[0].counted, 0));
+    assert_false(set_has(&core.f[1].counted, 0));
+    e.hello.elsewhere = 1;
+    round_step(&core, &e, &u);
+    assert_true(set_has(&core.f[0].counted, 0) && set_has(&core.f[1].counted, 0));
 }
 
 /* As many sites as there may be: the set is all of them, the trace writes it as one number, and a
@@ -633,7 +650,7 @@ int main(int argc, char **argv)
             story_write(stories[i]);
         return 0;
     }
-    struct CMUnitTest tests[N + 6];
+    struct CMUnitTest tests[N + 7];
     for (size_t i = 0; i < N; i++)
         tests[i] =
             (struct CMUnitTest){stories[i], story_check, NULL, NULL, (void *)(uintptr_t)stories[i]};
@@ -643,6 +660,7 @@ int main(int argc, char **argv)
     tests[N + 3] = (struct CMUnitTest)cmocka_unit_test(a_roster_that_changes);
     tests[N + 4] = (struct CMUnitTest)cmocka_unit_test(a_majority_of_the_rounds_roster);
     tests[N + 5] = (struct CMUnitTest)cmocka_unit_test(final_counts);
+    tests[N + 6] = (struct CMUnitTest)cmocka_unit_test(each_process_binds_its_fragments);
     if (argc > 2 && strcmp(argv[1], "--mutant") == 0) {
         if (!mutant_set(argv[2]))
             return 2;

@@ -8,6 +8,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/rng.h"
 #include "outer/record/ledger_read.h"
+#include "outer/record/relayed.h"
 #include "tests/inner/scratch.h"
 
 /* ---- the model ---- */
@@ -538,6 +539,45 @@ static void a_peer_writes_few_rows(void **state)
     assert_int_equal(calls[LEDGER_CONTRIBUTION], 2 * CALLS);
 }
 
+static uint64_t relayed(const struct ledger_row *rows, unsigned count)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < count; i++)
+        sum += rows[i].up.payload + rows[i].calls;
+    return sum;
+}
+
+/* Another rank's rows on their way to the lead: added up, none is lost, and their number is bounded
+ * whatever the calls name. */
+static void another_rank_hands_its_rows_over(void **state)
+{
+    (void)state;
+    static struct relayed_rows r;
+    struct ledger_row rows[RELAYED_MAX];
+    relayed_open(&r);
+    for (unsigned i = 0; i < 6; i++)
+        relayed_add(&r, &(struct ledger_row){.what = LEDGER_CONTRIBUTION,
+                                             .fragment = 1,
+                                             .round = i / 3,
+                                             .calls = 1,
+                                             .up.payload = 10});
+    assert_int_equal(relayed_take(&r, rows), 2);
+    assert_int_equal(rows[0].round, 0);
+    assert_int_equal(rows[1].round, 1);
+    assert_int_equal(rows[1].up.payload, 30);
+    assert_int_equal(relayed_take(&r, rows), 0);
+    for (unsigned i = 0; i < 10000; i++)
+        relayed_add(&r, &(struct ledger_row){.what = i % LEDGER_WHATS,
+                                             .fragment = i % 63,
+                                             .round = i % 7 ? i : LEDGER_NO_ROUND,
+                                             .calls = 1,
+                                             .up.payload = 2});
+    unsigned count = relayed_take(&r, rows);
+    assert_in_range(count, 1, RELAYED_MAX);
+    assert_int_equal(relayed(rows, count), 30000);
+    relayed_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -548,6 +588,7 @@ int main(void)
         cmocka_unit_test(a_peer_writes_few_rows),
         cmocka_unit_test(kills_are_booked),
         cmocka_unit_test(another_size_is_wrong),
+        cmocka_unit_test(another_rank_hands_its_rows_over),
         cmocka_unit_test(sites_are_told_apart),
         cmocka_unit_test(a_kill_explains_a_row_that_one_end_lacks),
         cmocka_unit_test(aggregators_are_told_apart),

@@ -81,7 +81,8 @@ static void fill(enum wire_kind kind, union any *m)
                                              7 * i,
                                              {i % 3 > 0, i % 3, i % 3, i % 3, {0}},
                                              i * 3,
-                                             i % 2 == 1};
+                                             i % 2 == 1,
+                                             i % 5 == 1};
     } else if (kind == WIRE_HELLO_ANSWER) {
         m->HELLO_ANSWER = (struct wire_hello_answer){ROUND_MISMATCH,
                                                      "outer.sync_every: 20 here, 50 there",

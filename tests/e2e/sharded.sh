@@ -1,0 +1,91 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# site.outer_state = sharded: three ranks of site a hold fragments of the outer state each, next to a site of one rank. The result
+# is that of the same ranks with all of it at the lead, bit for bit, blocking and overlapped, after a killed rank and a killed
+# aggregator; and the directory goes from three ranks to two, and to one that holds all.
+. "$(dirname "$0")/lib.sh"
+if ! command -v mpirun >/dev/null; then
+    echo "SKIPPED: no mpirun here"
+    exit 77
+fi
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # Open MPI 5; below: Open MPI 4
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # of Open MPI's own memory at its end
+steps=${SHARDED_STEPS:-48} every=8 fragments=4
+configure a,b
+sed -i "s/batch_tokens: 128/batch_tokens: 192/" run.yaml # a multiple of three sequences, and of two
+if mpirun -n 2 "$atoll" train --config run.yaml --dry-run --site.name a 2>&1 | grep -q "no MPI"; then
+    echo "SKIPPED: this build has no MPI"
+    exit 77
+fi
+# ranks N [--section.key value ...]: site a
+ranks() {
+    number=$1
+    shift
+    mpirun -n "$number" "$atoll" train --config run.yaml --site.name a --run.dir a --data.train 'data/train-0-*.bin' \
+        --log.progress none $settings "$@" >>a.out 2>&1 &
+    a=$!
+    processes="$processes $a"
+}
+begin() {
+    rm -rf a b aggregator
+    : >a.out
+    : >b.out
+    : >serve.out
+    serve
+    train b
+    b=$pid
+}
+ended() {
+    ends 0 "$a" "site a"
+    ends 0 "$b" "site b"
+    serve_ends
+    same_state a b
+}
+outer() { sed -n 's/.*"kind":"final".*"outer":"\([0-9a-f]*\)".*/\1/p' "$1/metrics.jsonl" | tail -n 1; }
+payload() { sed -n 's/.*"kind":"round".*"fragment":\([0-9]*\),"round":\([0-9]*\),.*"up":\([0-9]*\),"up_predicted":\([0-9]*\),"down":\([0-9]*\),.*/\1 \2 \3 \4 \5/p' "$1/metrics.jsonl" | sort -n; }
+
+for settings in "" "--outer.overlap_steps 2 --outer.state_digest leaves"; do
+    begin
+    ranks 3
+    ended
+    whole=$(final a) whole_outer=$(outer a) whole_payload=$(payload a)
+
+    begin
+    ranks 3 --site.outer_state sharded
+    ended
+    [ "$(final a)" = "$whole" ] || fail "sharded: $(final a), at the lead: $whole"
+    [ "$(outer a)" = "$whole_outer" ] || fail "outer state: sharded $(outer a), at the lead: $whole_outer"
+    [ "$(payload a)" = "$whole_payload" ] || fail "bytes of the rounds: sharded $(payload a), at the lead: $whole_payload"
+    [ -e a/id/rank.1.site ] && [ -e a/id/rank.2.site ] || fail "the other ranks took no part"
+
+    begin
+    ranks 3 --site.outer_state sharded
+    until_rounds b 5
+    killed "$(pgrep -f "$atoll train.*--run.dir a " | tail -n 1)" # the last one started: a rank, not the lead
+    wait "$a" 2>/dev/null || :
+    ranks 3 --site.outer_state sharded
+    until_rounds b 10
+    killed "$serve_pid"
+    serve
+    ended
+    [ "$(final a)" = "$whole" ] || fail "after kills: $(final a), undisturbed: $whole"
+    [ "$(outer a)" = "$whole_outer" ] || fail "outer state after kills: $(outer a), undisturbed: $whole_outer"
+done
+
+settings=""
+begin
+stop() { # ROUNDS of b: site a is stopped
+    until_rounds b "$1"
+    kill -STOP "$b" # without it site a cannot end before the signal arrives
+    kill -USR1 "$a"
+    ends 75 "$a" "site a after SIGUSR1"
+    kill -CONT "$b"
+}
+ranks 3 --site.outer_state sharded
+stop 4
+ranks 2 --site.outer_state sharded
+stop 8
+ranks 1
+ended
