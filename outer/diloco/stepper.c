@@ -8,7 +8,7 @@ enum { ASK_EVERY_MS = 1000 }; /* a call to an aggregator that is away may take l
 
 void stepper_open(struct stepper *s, const struct stepper_options *o)
 {
-    unsigned slots = schedule_slots(&o->schedule);
+    unsigned slots = o->schedule.overlap ? schedule_slots(&o->schedule) : o->holders;
     ASSERT(o->schedule.overlap || !o->before_update);
     ASSERT(!o->timed || (o->strict && !o->schedule.overlap && o->schedule.fragments == 1));
     *s = (struct stepper){.o = *o, .slots = slots ? slots : 1};
@@ -235,6 +235,18 @@ static bool postpone_due(struct stepper *s, const struct stepper_event *e, unsig
     return true;
 }
 
+/* Has the rank that holds fragment f one of these in flight? Blocking, it has one slot. All are
+ * finished then, so that the next ones are carried out side by side, too. */
+static bool holder_busy(const struct stepper *s, const unsigned *in_flight, unsigned count,
+                        unsigned f)
+{
+    unsigned ranks = s->o.holders ? s->o.holders : 1;
+    for (unsigned i = 0; is_blocking(s) && i < count; i++)
+        if (in_flight[i] % ranks == f % ranks)
+            return true;
+    return false;
+}
+
 static void submit_due(struct stepper *s, const struct stepper_event *e, struct stepper_update *u)
 {
     unsigned order[ROUND_FRAGMENTS_MAX], count = due_in_order(s, e->step, order);
@@ -250,7 +262,8 @@ static void submit_due(struct stepper *s, const struct stepper_event *e, struct 
             s->postponed[f] = MUTANT(OWED_FORGOTTEN) ? 0 : round + 1;
             continue;
         }
-        if (end - begin == s->slots)
+        bool busy = holder_busy(s, ending + begin, end - begin, f);
+        while (begin < end && (busy || end - begin == s->slots))
             action_finish(s, u, ending[begin++]);
         exchange_one(s, e, u, f, round);
         if (apply_due(s, e->step, f))

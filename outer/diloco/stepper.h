@@ -90,10 +90,12 @@ struct stepper_options {
     bool before_update;              /* overlap: a commit is applied before its step's update */
     int64_t max_local_steps_offline; /* quorum: steps that an unreachable aggregator may delay */
     float mix;                       /* alpha of an overlapped APPLY */
+    unsigned holders; /* ranks that hold fragments (shards.h): blocking, each carries one round out
+                         at a time; 0: 1 */
 };
 struct stepper {
     struct stepper_options o;
-    unsigned slots;                          /* rounds in flight at once */
+    unsigned slots;                          /* rounds in flight at once, at most */
     uint64_t in_flight[ROUND_FRAGMENTS_MAX]; /* round + 1; 0: none */
     uint64_t postponed[ROUND_FRAGMENTS_MAX]; /* blocking: a due round, + 1, not yet submitted */
     uint64_t undone[ROUND_FRAGMENTS_MAX];    /* round + 1 that was postponed or in flight when this

@@ -143,7 +143,8 @@ enum err exchange_open(struct exchange *s, const struct exchange_options *o,
                                                         .before_update = o->rules.before_update,
                                                         .max_local_steps_offline =
                                                             o->rules.max_local_steps_offline,
-                                                        .mix = (float)o->rules.mix});
+                                                        .mix = (float)o->rules.mix,
+                                                        .holders = o->shards.ranks});
     if (p.fragment)
         TRY(dev_alloc(t->dev, (void **)&s->own_fragment, p.fragment));
     TRY(dev_alloc(t->dev, (void **)&s->gathered, p.gathered));
@@ -512,6 +513,8 @@ static enum err round_submit(struct exchange *s, const struct exchange_now *n,
 static enum err round_wait(struct exchange *s, const struct stepper_action *a)
 {
     uint64_t begin = now_ms(s);
+    if (s->o.site && sharded(s)) /* while another one is waited for */
+        site_carry_out(s->o.site);
     enum err e = holds(s, a->fragment) ? site_complete(s->o.site, a->fragment) : ERR_OK;
     e = agree_from(s, holder(s, a->fragment), e);
     s->exposed_ms[a->fragment] += idle_add(s, begin);

@@ -170,6 +170,8 @@ enum err site_prune(struct site *s, unsigned fragment, uint64_t oldest_round) MU
  * site_submit, on the same fragment, is next. Waits for a slot if all are in use. */
 enum err site_acquire(struct site *s, unsigned fragment, float **local) MUST;
 void site_submit(struct site *s, const struct site_submission *w); /* returns at once */
+/* Blocking: carries out the round that was submitted, if one was; site_complete has its result. */
+void site_carry_out(struct site *s);
 /* Waits until the round of this fragment is committed here. ERR_STOPPED: asked to stop; the
  * contribution is stored, a restart sends it. The error of another fragment's round ends the wait,
  * too. */

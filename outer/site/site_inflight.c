@@ -330,6 +330,16 @@ float *site_blocking_memory(struct site *s)
     return s->own.main->local;
 }
 
+void site_carry_out(struct site *s)
+{
+    struct site_slot *l = s->inflight.slot;
+    post_lock(s);
+    bool due = s->inflight.slots == 1 && !l->thread && l->flight.state == SLOT_SUBMITTED;
+    post_unlock(s);
+    if (due)
+        slot_run(l);
+}
+
 enum err site_complete(struct site *s, unsigned fragment)
 {
     post_lock(s);

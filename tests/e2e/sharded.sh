@@ -46,7 +46,9 @@ ended() {
 outer() { sed -n 's/.*"kind":"final".*"outer":"\([0-9a-f]*\)".*/\1/p' "$1/metrics.jsonl" | tail -n 1; }
 payload() { sed -n 's/.*"kind":"round".*"fragment":\([0-9]*\),"round":\([0-9]*\),.*"up":\([0-9]*\),"up_predicted":\([0-9]*\),"down":\([0-9]*\),.*/\1 \2 \3 \4 \5/p' "$1/metrics.jsonl" | sort -n; }
 
-for settings in "" "--outer.overlap_steps 2 --outer.state_digest leaves"; do
+# In turn; overlapped; and all after the same step, where the ranks exchange side by side.
+together="--outer.partition slices --outer.slices embed@8,0-1@8,2@8,3-final@8"
+for settings in "" "--outer.overlap_steps 2 --outer.state_digest leaves" "$together"; do
     begin
     ranks 3
     ended

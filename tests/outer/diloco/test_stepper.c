@@ -21,7 +21,7 @@ static const char *const runs[] = {
     "blocking",     "overlapped",       "delay",           "eager",        "before_update",
     "moments",      "slices",           "quorum_blocking", "quorum_order", "quorum_overlapped",
     "quorum_moved", "skipped",          "resume",          "resume_moved", "stop",
-    "timed",        "resume_postponed", "delay_moved"};
+    "timed",        "resume_postponed", "delay_moved",     "holders"};
 enum { LINE_MAX_BYTES = 256, OUT_BYTES = 1 << 16 };
 
 static struct stepper_options options;
@@ -74,6 +74,7 @@ static void configure(const char *line)
         .timed = number(line, "timed", 0),
         .before_update = number(line, "before_update", 0),
         .max_local_steps_offline = number(line, "offline", 0),
+        .holders = (unsigned)number(line, "holders", 0),
         .mix = mix ? strtof(mix, NULL) : 0};
     options.schedule.overlap = number(line, "overlap", 0);
     options.schedule.eager = number(line, "eager", 0);
@@ -267,6 +268,7 @@ static void options_draw(void)
     }
     if (!options.strict)
         options.max_local_steps_offline = draw(23, 6);
+    options.holders = (unsigned)draw(27, 4);
 }
 
 struct seen {
@@ -292,8 +294,11 @@ static void seen_action(struct seen *seen, const struct stepper_action *a, int64
         f->since = step;
         f->in_flight = true;
         f->waited = false;
-        for (unsigned k = 0; k < s->fragments; k++)
+        for (unsigned k = 0; k < s->fragments; k++) {
             in_flight += seen[k].in_flight;
+            if (k != a->fragment && seen[k].in_flight && options.holders > 1 && !s->overlap)
+                assert_int_not_equal(k % options.holders, a->fragment % options.holders);
+        }
         assert_true(outages || in_flight <= stepper.slots);
         break;
     case STEPPER_WAIT:

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What site.outer_state = sharded changes at a site of two CPU ranks: interleaved runs of one build, lead and sharded in turn.
+
+  sharded.py ATOLL [--layers 6] [--width 768] [--repeats 3] [--csv FILE]
+
+One site, two ranks with one thread each, an aggregator beside them, both fragments due after the same step. Printed, medians over
+the rounds of all repeats:
+  local     ms that a round takes at the site: encode, store and apply of all fragments; of the ranks the one that takes longest
+  waited    ms that training waited for the round, with the aggregator's own work and the local link
+  rss       MiB, the largest resident size of each rank
+"""
+import argparse
+import csv
+import datetime
+import json
+import os
+import pathlib
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+EVERY, ROUNDS, RANKS = 2, 4, 2
+MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+       "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+       "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
+       "NO_COLOR": "1"}
+
+
+def configuration(o, port):
+    half = o.layers // 2
+    return f"""run: {{name: bench, seed: 1}}
+model: {{layers: {o.layers}, heads: {o.width // 64}, d_model: {o.width}, max_seq_len: 64}}
+data: {{tokenizer: bytes, train: [data/train-0-*.bin]}}
+train: {{steps: {EVERY * ROUNDS}, batch_tokens: 128, seq_len: 64, lr: 0.0003, checkpoint_every: 1000, eval_every: 0}}
+device: {{kind: cpu, dtype: f32, threads: 1}}
+outer:
+  sites: [a]
+  sync_every: {EVERY}
+  fragments: 2
+  partition: slices
+  slices: [embed-{half - 1}@{EVERY}, {half}-final@{EVERY}]
+  codec: int8
+  state_digest: leaves
+site: {{name: a, aggregator: "127.0.0.1:{port}", aggregator_name: localhost}}
+tls: {{dir: tls}}
+serve: {{listen: "127.0.0.1:{port}", dir: aggregator}}
+"""
+
+
+class Peaks(threading.Thread):
+    """The largest resident size of each rank, while it lives."""
+
+    def __init__(self, root):
+        super().__init__(daemon=True)
+        self.root, self.mib, self.over = str(root), {}, False
+
+    def run(self):
+        while not self.over:
+            for p in pathlib.Path("/proc").glob("[0-9]*"):
+                try:
+                    env = dict(x.split("=", 1) for x in (p / "environ").read_text().split("\0") if "=" in x)
+                    if env.get("SHARDED_BENCH") != self.root or "OMPI_COMM_WORLD_RANK" not in env:
+                        continue
+                    high = [x for x in (p / "status").read_text().splitlines() if x.startswith("VmHWM")]
+                    rank = int(env["OMPI_COMM_WORLD_RANK"])
+                    self.mib[rank] = max(self.mib.get(rank, 0), int(high[0].split()[1]) / 1024)
+                except (OSError, IndexError, ValueError, UnicodeDecodeError):
+                    continue
+            time.sleep(0.1)
+
+
+def one_run(atoll, root, mode):
+    for name in ("a", "aggregator"):
+        shutil.rmtree(root / name, ignore_errors=True)
+    env = {**os.environ, **MPI, "SHARDED_BENCH": str(root)}
+    peaks = Peaks(root)
+    peaks.start()
+    with open(root / "serve.out", "w") as out:
+        serve = subprocess.Popen([atoll, "serve", "--config", "run.yaml"], cwd=root, env=env, stdout=out, stderr=out)
+    with open(root / "a.out", "w") as out:
+        code = subprocess.run(["mpirun", "-n", str(RANKS), atoll, "train", "--config", "run.yaml", "--run.dir", "a",
+                               "--log.progress", "none", "--site.outer_state", mode], cwd=root, env=env, stdout=out,
+                              stderr=out).returncode
+    peaks.over = True
+    peaks.join()
+    if code or serve.wait():
+        sys.exit(f"{mode}: exit code {code}\n" + "".join(open(root / "a.out").readlines()[-5:]))
+    rounds = [json.loads(x) for x in open(root / "a/metrics.jsonl") if '"kind":"round"' in x]
+    local, waited = [], []
+    for step in sorted({r["step"] for r in rounds})[1:]:  # the first one is in full precision
+        of = {}
+        for r in rounds:
+            if r["step"] == step:
+                rank = r["fragment"] % RANKS if mode == "sharded" else 0
+                of[rank] = of.get(rank, 0) + r["encode_ms"] + r["store_ms"] + r["apply_ms"]
+        local.append(max(of.values()))
+        waited.append(sum(r["exposed_ms"] + r["gather_ms"] + r["mix_ms"] for r in rounds if r["step"] == step))
+    final = [json.loads(x) for x in open(root / "a/metrics.jsonl") if '"kind":"final"' in x]
+    return {"local": local, "waited": waited, "rss": peaks.mib, "outer": final[-1]["outer"]}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("atoll")
+    p.add_argument("--layers", type=int, default=6)
+    p.add_argument("--width", type=int, default=768)
+    p.add_argument("--repeats", type=int, default=3)
+    p.add_argument("--csv")
+    o = p.parse_args()
+    atoll = str(pathlib.Path(o.atoll).resolve())
+    root = pathlib.Path(tempfile.mkdtemp(prefix="sharded."))
+    try:
+        text = b"".join(x.read_bytes() for x in sorted((REPOSITORY / "tests/golden/text").glob("*.txt")))
+        (root / "text.txt").write_bytes(text)
+        (root / "run.yaml").write_text(configuration(o, 10000 + os.getpid() % 20000))
+        for args in (["data", "--out", "data", "--sites", "1", "--seq-len", "64", "text.txt"],
+                     ["cert", "authority", "--run", "bench", "--dir", "tls"],
+                     ["cert", "issue", "--role", "aggregator", "--host", "localhost,127.0.0.1", "--dir", "tls"],
+                     ["cert", "issue", "--role", "site", "--name", "a", "--dir", "tls"]):
+            subprocess.run([atoll, *args], cwd=root, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        runs = {"lead": [], "sharded": []}
+        for _ in range(o.repeats):
+            for mode in runs:
+                runs[mode].append(one_run(atoll, root, mode))
+        if len({r["outer"] for of in runs.values() for r in of}) != 1:
+            sys.exit("the outer states differ")
+        parameters = 12 * o.layers * o.width * o.width
+        median = {m: {k: statistics.median(x for r in of for x in r[k]) for k in ("local", "waited")} for m, of in runs.items()}
+        for mode, of in runs.items():
+            rss = [round(max(r["rss"].get(rank, 0) for r in of)) for rank in range(RANKS)]
+            median[mode]["rss"] = rss
+            print(f"{mode:8}  local {median[mode]['local']:8.0f} ms  waited {median[mode]['waited']:8.0f} ms  "
+                  f"rss {' '.join(map(str, rss))} MiB")
+        print(f"sharded / lead: local {median['sharded']['local'] / median['lead']['local']:.2f}, "
+              f"waited {median['sharded']['waited'] / median['lead']['waited']:.2f}; about {parameters / 1e6:.0f} M parameters, "
+              f"{RANKS} ranks, {o.repeats} interleaved runs each")
+        if o.csv:
+            commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True,
+                                    check=True).stdout.strip()
+            of = {k: (median["sharded"][k], "ms", median["lead"][k]) for k in ("local", "waited")}
+            of["rss of the lead"] = (median["sharded"]["rss"][0], "MiB", median["lead"]["rss"][0])
+            with open(o.csv, "a", newline="") as out:
+                for case, (new, unit, old) in of.items():
+                    csv.writer(out, lineterminator="\n").writerow(
+                        [datetime.date.today(), platform.machine(), commit, "sharded", f"{case}; {RANKS} ranks", f"{new:.5g}",
+                         unit, f"{old:.5g}", f"{new / old:.4g}", f"parameters={parameters} repeats={o.repeats} baseline=lead"])
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
