@@ -772,7 +772,8 @@ static void check_name(struct config_rules *r, const struct outer_settings *o)
                       o->site_name, SITE_NAME_MAX);
 }
 
-static void check_shards(struct config_rules *r, const struct outer_settings *o)
+static void check_shards(struct config_rules *r, const struct outer_settings *o,
+                         const struct settings *s)
 {
     static const char use[] = "use lead";
     if (o->site_outer_state != SITE_OUTER_STATE_SHARDED)
@@ -786,6 +787,11 @@ static void check_shards(struct config_rules *r, const struct outer_settings *o)
         config_broken(r,
                       "site.outer_state = sharded with privacy.secure: the keys of a site's "
                       "masks are the lead's alone; %s",
+                      use);
+    if (s->privacy_unit != PRIVACY_UNIT_NONE)
+        config_broken(r,
+                      "site.outer_state = sharded with privacy.unit: the lead compares its list of "
+                      "charges with the manifests of all fragments; %s",
                       use);
     if (*o->run_archive && strcmp(o->run_archive, "off") != 0)
         config_broken(r,
@@ -810,7 +816,7 @@ static void check_site(struct config_rules *r, const struct outer_settings *o,
                       (long long)s->train_modules, o->site_aggregator);
     check_aggregators(r, o);
     check_name(r, o);
-    check_shards(r, o);
+    check_shards(r, o, s);
     /* the share must give whole sequences: rounding would change the weight of this site */
     double sequences = tokens / (double)s->train_seq_len;
     if (sequences < 0.5 || fabs(sequences - nearbyint(sequences)) > 1e-6)

@@ -4,7 +4,7 @@
 
   sharded.py ATOLL [--layers 6] [--width 768] [--repeats 3] [--csv FILE]
 
-One site, two ranks with one thread each, an aggregator beside them, both fragments due after the same step. Printed, medians over
+One site, two ranks with one thread each, an aggregator, both fragments due after the same step. Printed, medians over
 the rounds of all repeats:
   local     ms that a round takes at the site: encode, store and apply of all fragments; of the ranks the one that takes longest
   waited    ms that training waited for the round, with the aggregator's own work and the local link

@@ -12,7 +12,7 @@ export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # Open MPI 5; below:
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
     OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # of Open MPI's own memory at its end
-steps=${SHARDED_STEPS:-48} every=8 fragments=4
+steps=32 every=8 fragments=4
 configure a,b
 sed -i "s/batch_tokens: 128/batch_tokens: 192/" run.yaml # a multiple of three sequences, and of two
 if mpirun -n 2 "$atoll" train --config run.yaml --dry-run --site.name a 2>&1 | grep -q "no MPI"; then
@@ -46,9 +46,20 @@ ended() {
 outer() { sed -n 's/.*"kind":"final".*"outer":"\([0-9a-f]*\)".*/\1/p' "$1/metrics.jsonl" | tail -n 1; }
 payload() { sed -n 's/.*"kind":"round".*"fragment":\([0-9]*\),"round":\([0-9]*\),.*"up":\([0-9]*\),"up_predicted":\([0-9]*\),"down":\([0-9]*\),.*/\1 \2 \3 \4 \5/p' "$1/metrics.jsonl" | sort -n; }
 
+refused() { # WORDS ARGUMENTS
+    words=$1
+    shift
+    "$atoll" train --config run.yaml --site.name a --run.dir a --data.train 'data/train-0-*.bin' --dry-run \
+        --site.outer_state sharded "$@" >refused.out 2>&1 && fail "taken: $*"
+    grep -qF "site.outer_state = sharded with $words" refused.out || fail "$*: no word about $words"
+}
+refused "site.aggregator = self" --site.aggregator self --outer.sites a
+refused "privacy.secure" --privacy.secure sum
+refused "privacy.unit" --privacy.unit sequence --privacy.noise_multiplier 1
+refused "run.archive" --run.archive on
 # In turn; overlapped; and all after the same step, where the ranks exchange side by side.
 together="--outer.partition slices --outer.slices embed@8,0-1@8,2@8,3-final@8"
-for settings in "" "--outer.overlap_steps 2 --outer.state_digest leaves" "$together"; do
+for settings in "" "--outer.overlap_steps 2 --outer.state_digest leaves --train.zero_stage 3" "$together"; do
     begin
     ranks 3
     ended
@@ -67,6 +78,7 @@ for settings in "" "--outer.overlap_steps 2 --outer.state_digest leaves" "$toget
     until_rounds b 5
     killed "$(pgrep -f "$atoll train.*--run.dir a " | tail -n 1)" # the last one started: a rank, not the lead
     wait "$a" 2>/dev/null || :
+    await "the ranks of site a do not end" '! pgrep -f "$atoll train.*--run.dir a " >/dev/null' # mpirun may end before them
     ranks 3 --site.outer_state sharded
     until_rounds b 10
     killed "$serve_pid"
@@ -91,3 +103,27 @@ ranks 2 --site.outer_state sharded
 stop 8
 ranks 1
 ended
+
+# A quorum: site a comes when the rounds that it missed are kept no longer, loses the aggregator, and takes an
+# amendment that the manifests of each rank's fragments bring.
+mode=quorum history_rounds=2 max_local_steps_offline=8 straggler_timeout_s=0.2 steps=96
+configure a,b,c
+sed -i "s/batch_tokens: 128/batch_tokens: 192/" run.yaml
+"$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
+begin
+rm -rf c
+train c
+c=$pid
+until_rounds b 13
+ranks 2 --site.outer_state sharded
+until_rounds a 5
+operator set outer.codec int4 || fail "operator set outer.codec"
+killed "$serve_pid"
+until_lines 1 "aggregator unreachable" a.out
+serve
+ends_quorum "$a" "site a"
+ends_quorum "$b" "site b"
+ends_quorum "$c" "site c"
+ends_quorum "$serve_pid" "the aggregator"
+same_state a b c
+grep -q "ev=amendment .*outer.codec=int4" a.out || fail "the amendment did not reach site a"

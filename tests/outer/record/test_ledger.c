@@ -548,7 +548,7 @@ static uint64_t relayed(const struct ledger_row *rows, unsigned count)
 }
 
 /* Another rank's rows on their way to the lead: added up, none is lost, and their number is bounded
- * whatever the calls name. */
+ * for any rounds that the calls name. */
 static void another_rank_hands_its_rows_over(void **state)
 {
     (void)state;
