@@ -91,13 +91,13 @@ static char last_error[200];
 
 /* Memory of ncclMemAlloc, and the window of it. */
 enum { WINDOWS_MAX = 64 };
-static struct ncclWindow {
+static struct ncclWindow_vidmem {
     void *at;
     size_t bytes;
     struct ncclComm *comm; /* NULL: not registered */
 } windows[WINDOWS_MAX];
 
-static struct ncclWindow *window_at(const void *at)
+static struct ncclWindow_vidmem *window_at(const void *at)
 {
     for (size_t i = 0; i < WINDOWS_MAX; i++)
         if (windows[i].at == at)
@@ -403,30 +403,30 @@ ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDat
  */
 ncclResult_t ncclMemAlloc(void **p, size_t bytes)
 {
-    struct ncclWindow *w = window_at(NULL);
+    struct ncclWindow_vidmem *w = window_at(NULL);
     if (!w)
         fake_misuse("more than %d allocations", WINDOWS_MAX);
     *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     memset(*p, 0xff, bytes);
-    *w = (struct ncclWindow){.at = *p, .bytes = bytes};
+    *w = (struct ncclWindow_vidmem){.at = *p, .bytes = bytes};
     return ncclSuccess;
 }
 
 ncclResult_t ncclMemFree(void *p)
 {
-    struct ncclWindow *w = window_at(p);
+    struct ncclWindow_vidmem *w = window_at(p);
     if (!p || !w)
         fake_misuse("ncclMemFree of memory that ncclMemAlloc did not give");
     if (w->comm)
         fake_misuse("ncclMemFree of registered memory");
     free(p);
-    *w = (struct ncclWindow){.at = NULL};
+    *w = (struct ncclWindow_vidmem){.at = NULL};
     return ncclSuccess;
 }
 
 static void *register_all(void *self)
 {
-    struct ncclWindow *w = self;
+    struct ncclWindow_vidmem *w = self;
     struct ncclComm *c = w->comm;
     c->shared->seats[c->rank].window = w->bytes;
     if (barrier(c, 1)) {
@@ -444,7 +444,7 @@ static void *register_all(void *self)
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *p, size_t bytes, ncclWindow_t *window,
                                     int flags)
 {
-    struct ncclWindow *w = window_at(p);
+    struct ncclWindow_vidmem *w = window_at(p);
     usable(comm, "ncclCommWindowRegister");
     if (!p || !w || w->bytes != bytes || flags != NCCL_WIN_COLL_SYMMETRIC)
         fake_misuse("a window of memory that ncclMemAlloc did not give");

@@ -11,7 +11,7 @@
 #define NCCL_VERSION_CODE     NCCL_VERSION(2, 28, 9)
 
 typedef struct ncclComm *ncclComm_t;
-typedef struct ncclWindow *ncclWindow_t;
+typedef struct ncclWindow_vidmem *ncclWindow_t;
 typedef struct {
     char internal[128];
 } ncclUniqueId;
