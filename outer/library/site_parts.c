@@ -16,6 +16,9 @@ static enum err dial(struct site_parts *p, const struct site_parts_options *o)
     struct link *links[WIRE_AGGREGATORS_MAX];
     struct link_dial d = run_dial(r);
     d.target = target;
+    unsigned share = o->shards.ranks > 1 ? o->shards.ranks : 1; /* of the site's limits */
+    d.rate_up /= share;
+    d.rate_down /= share;
     d.book = o->book;
     d.book_self = o->book_self;
     link_tune();

@@ -131,11 +131,11 @@ enum err job_reserve(struct job *j)
     struct train_memory inner = train_plan(j->s, &t, j->dev->model_type, j->coll->size);
     TRY(inner.failed);
     size_t host = train_memory_left(), here = trains_on_gpu(j) ? 0 : inner.total;
-    bool lead = j->coll->rank == 0;
+    bool holds = job_holds(j);
     log_event(LOG_INFO, "outer_memory", "device_mib=%.1f pinned_mib=%.1f host_mib=%.1f",
               mib(m.device), trains_on_gpu(j) ? mib(m.host) : 0.0,
               trains_on_gpu(j) ? 0.0 : mib(m.host));
-    if (lead && here <= host && m.host > host - here) /* more than that the training says itself */
+    if (holds && here <= host && m.host > host - here) /* more than that the training says itself */
         return refuse(j, &t, false, m.host, host - here);
     if (!m.device)
         return ERR_OK;

@@ -48,7 +48,7 @@ static enum err steps_run(struct job *j)
     if (e == ERR_OK)
         e = job_digest_outer(j);
     if (ends_together(e)) {
-        enum err ended = job_shards_end(j);
+        enum err ended = job_shards_end(j, e == ERR_STOPPED);
         e = e == ERR_OK ? ended : e;
     }
     if (!job_lead(j)) {

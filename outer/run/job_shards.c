@@ -82,11 +82,13 @@ enum err job_ledger_relay(struct job *j, int from)
 }
 
 /* The last reports of the other ranks, before the lead says good-bye. */
-enum err job_shards_end(struct job *j)
+enum err job_shards_end(struct job *j, bool stopped)
 {
     const struct shards s = job_shards(j, j->run);
     if (!j->outer || s.ranks <= 1)
         return ERR_OK;
+    if (stopped) /* the signal may have come to another rank alone */
+        atomic_store(&j->stopping->stop, 1);
     if (!lead(j) && j->o->parts.site)
         site_drain(j->o->parts.site);
     for (unsigned rank = 1; rank < s.ranks; rank++)

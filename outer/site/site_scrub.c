@@ -168,13 +168,14 @@ static enum err outbox_mend(void *self, const struct scrub_file *f)
         if (e == ERR_OK)
             break;
     }
-    return site_unlocked(s, s->env->ops->exists(s->env, f->path) ? e : ERR_INPUT);
+    bool wanted = site_holds(s, (unsigned)f->number[0]) && s->env->ops->exists(s->env, f->path);
+    return site_unlocked(s, wanted ? e : ERR_INPUT);
 }
 
 static enum err id_mend(void *self, const struct scrub_file *f)
 {
     struct site *s = scrubbed_site(self);
-    return site_unlocked(s, site_id_again(s, f->path));
+    return site_unlocked(s, site_joint(s) ? ERR_INPUT /* the lead's */ : site_id_again(s, f->path));
 }
 
 static enum err begun_mend(void *self, const struct scrub_file *f)
