@@ -3,12 +3,15 @@
 """What site.outer_state = sharded changes at a site of two CPU ranks: interleaved runs of one build, lead and sharded in turn.
 
   sharded.py ATOLL [--layers 6] [--width 768] [--repeats 3] [--csv FILE]
+  sharded.py ATOLL --wan transatlantic [--layers 10] [--width 1024] [--rounds 10] [--csv FILE]
 
 One site, two ranks with one thread each, an aggregator, both fragments due after the same step. Printed, medians over
 the rounds of all repeats:
   local     ms that a round takes at the site: encode, store and apply of all fragments; of the ranks the one that takes longest
   waited    ms that training waited for the round, with the aggregator's own work and the local link
   rss       MiB, the largest resident size of each rank
+With --wan: two sites of two ranks each, sharded, over the emulated network of `atoll wan`; what a round takes, its bytes next to
+the predicted ones, and the resident size of each process next to what the program planned.
 """
 import argparse
 import csv
@@ -17,6 +20,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -26,31 +30,31 @@ import threading
 import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-EVERY, ROUNDS, RANKS = 2, 4, 2
+EVERY, RANKS = 2, 2
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
        "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
        "NO_COLOR": "1"}
 
 
-def configuration(o, port):
+def configuration(o, sites, aggregator, listen):
     half = o.layers // 2
     return f"""run: {{name: bench, seed: 1}}
 model: {{layers: {o.layers}, heads: {o.width // 64}, d_model: {o.width}, max_seq_len: 64}}
-data: {{tokenizer: bytes, train: [data/train-0-*.bin]}}
-train: {{steps: {EVERY * ROUNDS}, batch_tokens: 128, seq_len: 64, lr: 0.0003, checkpoint_every: 1000, eval_every: 0}}
+data: {{tokenizer: bytes}}
+train: {{steps: {EVERY * o.rounds}, batch_tokens: 128, seq_len: 64, lr: 0.0003, checkpoint_every: 1000, eval_every: 0}}
 device: {{kind: cpu, dtype: f32, threads: 1}}
 outer:
-  sites: [a]
+  sites: [{sites}]
   sync_every: {EVERY}
   fragments: 2
   partition: slices
   slices: [embed-{half - 1}@{EVERY}, {half}-final@{EVERY}]
   codec: int8
   state_digest: leaves
-site: {{name: a, aggregator: "127.0.0.1:{port}", aggregator_name: localhost}}
+site: {{aggregator: "{aggregator}", aggregator_name: localhost, outer_state: sharded}}
 tls: {{dir: tls}}
-serve: {{listen: "127.0.0.1:{port}", dir: aggregator}}
+serve: {{listen: "{listen}", dir: aggregator}}
 """
 
 
@@ -66,11 +70,15 @@ class Peaks(threading.Thread):
             for p in pathlib.Path("/proc").glob("[0-9]*"):
                 try:
                     env = dict(x.split("=", 1) for x in (p / "environ").read_text().split("\0") if "=" in x)
-                    if env.get("SHARDED_BENCH") != self.root or "OMPI_COMM_WORLD_RANK" not in env:
+                    if env.get("SHARDED_BENCH") != self.root or not (p / "comm").read_text().startswith("atoll"):
                         continue
+                    words = (p / "cmdline").read_text().split("\0")
+                    if "train" not in words and "serve" not in words:
+                        continue
+                    who = words[words.index("--run.dir") + 1] if "--run.dir" in words else "aggregator"
+                    key = (who, int(env.get("OMPI_COMM_WORLD_RANK", "0")))
                     high = [x for x in (p / "status").read_text().splitlines() if x.startswith("VmHWM")]
-                    rank = int(env["OMPI_COMM_WORLD_RANK"])
-                    self.mib[rank] = max(self.mib.get(rank, 0), int(high[0].split()[1]) / 1024)
+                    self.mib[key] = max(self.mib.get(key, 0), int(high[0].split()[1]) / 1024)
                 except (OSError, IndexError, ValueError, UnicodeDecodeError):
                     continue
             time.sleep(0.1)
@@ -86,7 +94,8 @@ def one_run(atoll, root, mode):
         serve = subprocess.Popen([atoll, "serve", "--config", "run.yaml"], cwd=root, env=env, stdout=out, stderr=out)
     with open(root / "a.out", "w") as out:
         code = subprocess.run(["mpirun", "-n", str(RANKS), atoll, "train", "--config", "run.yaml", "--run.dir", "a",
-                               "--log.progress", "none", "--site.outer_state", mode], cwd=root, env=env, stdout=out,
+                               "--site.name", "a", "--data.train", "data/train-0-*.bin", "--log.progress", "none",
+                               "--site.outer_state", mode], cwd=root, env=env, stdout=out,
                               stderr=out).returncode
     peaks.over = True
     peaks.join()
@@ -106,12 +115,65 @@ def one_run(atoll, root, mode):
     return {"local": local, "waited": waited, "rss": peaks.mib, "outer": final[-1]["outer"]}
 
 
+PLACES = """
+case {site} in
+aggregator) exec $ATOLL serve --config run.yaml ;;
+a) n=0 ;;
+*) n=1 ;;
+esac
+exec mpirun --mca oob_tcp_if_include lo --mca btl self,vader -n 2 $ATOLL train --config run.yaml --run.dir {site} --site.name {site} \\
+    --site.aggregator {address:aggregator}:7443 --data.train "data/train-$n-*.bin" --log.progress none
+"""
+
+
+def planned(log):
+    """MiB of each rank, by the program's own lines."""
+    mib = {}
+    for line in open(log):
+        rank = re.search(r" rank=(\d+) ", line)
+        for event, key in (("memory", "total_mib"), ("memory", "data_mib"), ("outer_memory", "host_mib")):
+            value = re.search(rf" ev={event} .*\b{key}=([\d.]+)", line)
+            if rank and value:
+                mib[int(rank[1])] = mib.get(int(rank[1]), 0) + float(value[1])
+    return mib
+
+
+def over_wan(o, atoll, root):
+    env = {**os.environ, **MPI, "SHARDED_BENCH": str(root), "ATOLL": atoll}
+    peaks = Peaks(root)
+    peaks.start()
+    code = subprocess.run([atoll, "wan", "--topology", o.wan, "--logs", "logs", "--", "sh", "-c", PLACES],
+                          cwd=root, env=env).returncode
+    peaks.over = True
+    peaks.join()
+    if code:
+        sys.exit(f"exit code {code}\n" + "".join(open(root / "logs/a.log").readlines()[-5:]))
+    for site in "ab":
+        rounds = [json.loads(x) for x in open(root / site / "metrics.jsonl") if '"kind":"round"' in x]
+        for key in ("up", "down"):
+            counted, told = sum(r[key] for r in rounds), sum(r[key + "_predicted"] for r in rounds)
+            print(f"{site}  payload {key:4} {counted / 1e6:9.1f} MB, predicted {told / 1e6:9.1f} MB")
+        of = {k: statistics.median(r[k] for r in rounds[2:]) for k in ("encode_ms", "store_ms", "send_ms", "wait_ms", "fetch_ms",
+                                                                      "apply_ms", "gather_ms", "mix_ms", "flight_ms")}
+        print(f"{site}  a fragment's round, medians: " + ", ".join(f"{k[:-3]} {v:.0f}" for k, v in of.items()) + " ms")
+        plan = planned(root / "logs" / f"{site}.log")
+        for rank in range(RANKS):
+            print(f"{site}  rank {rank}  resident {peaks.mib.get((site, rank), 0):6.0f} MiB, planned {plan.get(rank, 0):6.0f} MiB")
+    print(f"aggregator  resident {peaks.mib.get(('aggregator', 0), 0):6.0f} MiB")
+    finals = [[json.loads(x)["outer"] for x in open(root / s / "metrics.jsonl") if '"kind":"final"' in x][-1] for s in "ab"]
+    print("digests of both sites:", "equal" if finals[0] == finals[1] else "DIFFERENT")
+    if finals[0] != finals[1]:
+        sys.exit(1)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("atoll")
     p.add_argument("--layers", type=int, default=6)
     p.add_argument("--width", type=int, default=768)
     p.add_argument("--repeats", type=int, default=3)
+    p.add_argument("--rounds", type=int, default=4)
+    p.add_argument("--wan", metavar="TOPOLOGY")
     p.add_argument("--csv")
     o = p.parse_args()
     atoll = str(pathlib.Path(o.atoll).resolve())
@@ -119,12 +181,18 @@ def main():
     try:
         text = b"".join(x.read_bytes() for x in sorted((REPOSITORY / "tests/golden/text").glob("*.txt")))
         (root / "text.txt").write_bytes(text)
-        (root / "run.yaml").write_text(configuration(o, 10000 + os.getpid() % 20000))
-        for args in (["data", "--out", "data", "--sites", "1", "--seq-len", "64", "text.txt"],
+        here = f"127.0.0.1:{10000 + os.getpid() % 20000}"
+        text = configuration(o, "a, b", "127.0.0.1:7443", "0.0.0.0:7443") if o.wan else configuration(o, "a", here, here)
+        (root / "run.yaml").write_text(text)
+        for args in (["data", "--out", "data", "--sites", "2", "--seq-len", "64", "text.txt"],
                      ["cert", "authority", "--run", "bench", "--dir", "tls"],
                      ["cert", "issue", "--role", "aggregator", "--host", "localhost,127.0.0.1", "--dir", "tls"],
-                     ["cert", "issue", "--role", "site", "--name", "a", "--dir", "tls"]):
+                     ["cert", "issue", "--role", "site", "--name", "a", "--dir", "tls"],
+                     ["cert", "issue", "--role", "site", "--name", "b", "--dir", "tls"]):
             subprocess.run([atoll, *args], cwd=root, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if o.wan:
+            over_wan(o, atoll, root)
+            return
         runs = {"lead": [], "sharded": []}
         for _ in range(o.repeats):
             for mode in runs:
@@ -134,7 +202,7 @@ def main():
         parameters = 12 * o.layers * o.width * o.width
         median = {m: {k: statistics.median(x for r in of for x in r[k]) for k in ("local", "waited")} for m, of in runs.items()}
         for mode, of in runs.items():
-            rss = [round(max(r["rss"].get(rank, 0) for r in of)) for rank in range(RANKS)]
+            rss = [round(max(r["rss"].get(("a", rank), 0) for r in of)) for rank in range(RANKS)]
             median[mode]["rss"] = rss
             print(f"{mode:8}  local {median[mode]['local']:8.0f} ms  waited {median[mode]['waited']:8.0f} ms  "
                   f"rss {' '.join(map(str, rss))} MiB")
