@@ -359,8 +359,9 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
     X(site, outer_state, CHOICE(site_outer_state), .level = CONFIG_EXPERT, .fallback = "lead",     \
       .help =                                                                                      \
           "Which ranks of the site hold the outer state. lead: rank 0. sharded: fragment f of "    \
-          "outer.fragments on rank f modulo ranks, in its memory, with its own connection; "       \
-          "run.dir is on a file system that all ranks see. The bits are the same, and a site "     \
+          "outer.fragments on rank f modulo ranks (16 of them at most), in its memory, with its "  \
+          "own connection; run.dir is on a file system that all ranks see. The bits are the "      \
+          "same, and a site "                                                                      \
           "may start again with the other value or another number of ranks.")                      \
     X(site, rate_up, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "Mbit/s",                \
       .help = "Upload rate limit of contributions; 0: none.")                                      \

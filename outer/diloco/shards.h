@@ -8,6 +8,8 @@
  */
 #include "outer/diloco/fragment.h"
 
+/* More would need more connections than an aggregator serves of one site. */
+enum { SHARDS_RANKS_MAX = 16 };
 struct shards {
     unsigned rank, ranks; /* ranks 0 or 1: rank 0 holds all fragments */
 };

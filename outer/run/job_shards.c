@@ -18,6 +18,7 @@ struct shards job_shards(const struct job *j, const struct run *run)
     unsigned fragments = run->sync.fragments.count, ranks = (unsigned)j->coll->size;
     bool all = run->o.site_outer_state == SITE_OUTER_STATE_SHARDED;
     ranks = ranks < fragments ? ranks : fragments;
+    ranks = ranks < SHARDS_RANKS_MAX ? ranks : SHARDS_RANKS_MAX;
     return shards_of((unsigned)j->coll->rank, all ? ranks : 1);
 }
 
