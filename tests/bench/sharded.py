@@ -5,7 +5,7 @@
   sharded.py ATOLL [--layers 6] [--width 768] [--repeats 3] [--csv FILE]
   sharded.py ATOLL --wan transatlantic [--layers 10] [--width 1024] [--rounds 10] [--csv FILE]
 
-One site, two ranks with one thread each, an aggregator, both fragments due after the same step. Printed, medians over
+One site, two ranks with one thread each, an aggregator, a fragment a layer, all due after the same step. Printed, medians over
 the rounds of all repeats:
   local     ms that a round takes at the site: encode, store and apply of all fragments; of the ranks the one that takes longest
   waited    ms that training waited for the round, with the aggregator's own work and the local link
@@ -38,7 +38,8 @@ MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OM
 
 
 def configuration(o, sites, aggregator, listen):
-    half = o.layers // 2
+    last = o.layers - 1
+    slices = [f"embed-0@{EVERY}", *(f"{k}@{EVERY}" for k in range(1, last)), f"{last}-final@{EVERY}"]
     return f"""run: {{name: bench, seed: 1}}
 model: {{layers: {o.layers}, heads: {o.width // 64}, d_model: {o.width}, max_seq_len: 64}}
 data: {{tokenizer: bytes}}
@@ -47,9 +48,9 @@ device: {{kind: cpu, dtype: f32, threads: 1}}
 outer:
   sites: [{sites}]
   sync_every: {EVERY}
-  fragments: 2
+  fragments: {len(slices)}
   partition: slices
-  slices: [embed-{half - 1}@{EVERY}, {half}-final@{EVERY}]
+  slices: [{', '.join(slices)}]
   codec: int8
   state_digest: leaves
 site: {{aggregator: "{aggregator}", aggregator_name: localhost, outer_state: sharded}}

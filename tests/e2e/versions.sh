@@ -152,6 +152,7 @@ done
 # ---- secure aggregation; a quorum would leave out whom it likes ----
 rm -f wanted
 steps=24
+as new
 configure a,b,c
 setting outer full_precision fixed
 setting outer weights equal
