@@ -283,6 +283,14 @@ static enum err store_text(struct loading *l, const struct config_key *k, const 
     return ERR_OK;
 }
 
+size_t config_member_count(const struct config_key *k)
+{
+    size_t members = k->members != NULL;
+    for (const char *s = k->members; s && *s; s++)
+        members += *s == ' ';
+    return members;
+}
+
 /* The place of a member's name among k->members, and what follows the name's "="; -1: none. */
 static int member_of(const struct config_key *k, const char *item, const char **value)
 {
@@ -303,14 +311,12 @@ static int member_of(const struct config_key *k, const char *item, const char **
 static enum err order_members(struct loading *l, const struct config_key *k,
                               struct config_list *list, int line)
 {
-    struct config_list ordered = {.count = 1};
+    struct config_list ordered = {.count = config_member_count(k)};
     bool named = false;
     for (size_t i = 0; i < list->count; i++)
         named = named || strchr(list->items[i], '=');
     if (!named)
         return ERR_OK;
-    for (const char *s = k->members; *s; s++)
-        ordered.count += *s == ' ';
     TRY_ALLOC(ordered.items = arena_array(l->a, ordered.count, sizeof *ordered.items));
     bool good = list->count == ordered.count;
     for (size_t i = 0; i < list->count && good; i++) {

@@ -119,6 +119,8 @@ struct config_elsewhere { /* a section that is in files of another kind: refused
 /* The name of a value of these choices. */
 const char *config_choice_name(const struct config_choice *choices, unsigned value);
 
+/* Names in `members`; 0: none. */
+size_t config_member_count(const struct config_key *k);
 /* Fills every table. `path` NULL: defaults and arguments only; "-": standard
  * input. `argv` holds only what is left for
  * the configuration

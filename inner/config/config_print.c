@@ -54,10 +54,7 @@ static enum err put_scalar(struct out *o, const char *s)
 
 static bool is_map(const struct config_key *k, const struct config_list *list)
 {
-    size_t members = k->members != NULL;
-    for (const char *s = k->members; s && *s; s++)
-        members += *s == ' ';
-    return members && members == list->count;
+    return k->members && config_member_count(k) == list->count;
 }
 
 /* {rounds: 10, factor: 2, most: 40} */

@@ -360,14 +360,23 @@ static struct plan *plan_free(struct matmul *m)
     return oldest;
 }
 
+static enum err plan_make(struct cuda *c, struct plan *plan, const struct product *p)
+{
+    cublasLtMatmulHeuristicResult_t proposed[CANDIDATES];
+    int count = 0;
+    memset(proposed, 0, sizeof proposed); /* all bytes of an algorithm are part of its name */
+    TRY(describe(plan, p));
+    TRY(propose(c->matmul, plan, proposed, &count));
+    if (!plan->none)
+        choose(c, plan, p, proposed, (size_t)count);
+    return ERR_OK;
+}
+
 /* The plan of this shape, made at its first use. */
 static enum err find(struct cuda *c, const struct product *p, struct plan **found)
 {
     struct matmul *m = c->matmul;
     struct key k = key_of(p);
-    cublasLtMatmulHeuristicResult_t proposed[CANDIDATES];
-    int count = 0;
-    memset(proposed, 0, sizeof proposed); /* all bytes of an algorithm are part of its name */
     m->calls++;
     for (size_t i = 0; i < m->count; i++)
         if (memcmp(&m->plans[i].key, &k, sizeof k) == 0) {
@@ -378,12 +387,8 @@ static enum err find(struct cuda *c, const struct product *p, struct plan **foun
     struct plan *plan = *found = plan_free(m);
     plan->key = k;
     plan->used = m->calls;
-    enum err e = describe(plan, p);
-    if (e == ERR_OK)
-        e = propose(m, plan, proposed, &count);
+    enum err e = plan_make(c, plan, p);
     plan->none = plan->none || e; /* an older library may not have the epilogue */
-    if (!plan->none)
-        choose(c, plan, p, proposed, (size_t)count);
     return p->epilogue == EPILOGUE_NONE ? e : ERR_OK;
 }
 

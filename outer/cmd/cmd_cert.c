@@ -198,11 +198,6 @@ static void certificates_begin(struct json_write *w)
     json_array(w, "certificates");
 }
 
-static void certificates_end(struct json_write *w)
-{
-    json_close(w);
-}
-
 static void certificate_text(const char *file, const struct tls_facts *f)
 {
     char from[TLS_DATE_MAX], until[TLS_DATE_MAX], hex[65];
@@ -262,7 +257,7 @@ static enum err cert_show(int argc, char **argv, struct arena *arena)
             certificate_text(a.operand[i], &f);
     }
     if (json)
-        certificates_end(&w);
+        json_close(&w);
     return ERR_OK;
 }
 
@@ -305,7 +300,7 @@ static enum err cert_list(int argc, char **argv, struct arena *arena)
         certificates_begin(&l.w);
     TRY(authority_certificates(l.dir, arena, list_print, &l));
     if (l.json)
-        certificates_end(&l.w);
+        json_close(&l.w);
     return ERR_OK;
 }
 

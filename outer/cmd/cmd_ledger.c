@@ -324,13 +324,6 @@ static void json_begin(struct ledger_wish *o)
     json_array(&o->w, "directories");
 }
 
-static void json_finish(struct ledger_wish *o)
-{
-    if (!o->json)
-        return;
-    json_close(&o->w);
-}
-
 static enum err ledger(const struct args *args, struct ledger_wish *o, struct arena *a)
 {
     struct ledger_member *members;
@@ -354,7 +347,8 @@ static enum err ledger(const struct args *args, struct ledger_wish *o, struct ar
         TRY(read_all(args, members, a));
     json_begin(o);
     TRY(inside ? ledger_inside(args, o, a) : ledger_link(args, (enum ledger_by)by, o, members, a));
-    json_finish(o);
+    if (o->json)
+        json_close(&o->w);
     return inside ? ERR_OK : ledger_check(members, count);
 }
 

@@ -374,9 +374,8 @@ static enum err plan(struct run *r, void *self)
     if (c->json)
         json_object(&c->w, NULL);
     enum err e = plan_give(c, options, count, &nearest, &now);
-    if (c->json) {
+    if (c->json)
         json_close(&c->w);
-    }
     return e;
 }
 

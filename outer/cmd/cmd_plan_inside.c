@@ -39,11 +39,6 @@ static void json_begin(struct json_write *w)
     json_array(w, "rows");
 }
 
-static void json_finish(struct json_write *w)
-{
-    json_close(w);
-}
-
 static void row_json(struct json_write *w, const struct scaling *r, bool knee)
 {
     json_object(w, NULL);
@@ -63,7 +58,7 @@ static void times_json(const struct scaling *rows, size_t count)
     json_begin(&w);
     for (size_t i = 0; i < count; i++)
         row_json(&w, &rows[i], i == scaling_knee(rows, count));
-    json_finish(&w);
+    json_close(&w);
 }
 
 static enum err print_times(const char *times, bool json)
@@ -168,7 +163,7 @@ static void print_json(const struct site_table *c)
     json_begin(&w);
     for (size_t i = 0; i < c->count; i++)
         choice_json(&w, c, i);
-    json_finish(&w);
+    json_close(&w);
 }
 
 static void print_legend(const struct site_table *c, bool searched)

@@ -76,19 +76,44 @@ static enum err print_targets(const struct private_costs *x)
 }
 
 /* The same epsilon with larger batches, which read more records for as many steps. */
-static enum err print_batches(const struct private_costs *x)
+struct batches {
+    double epsilon;
+    int count;
+    struct larger_batch {
+        int64_t tokens;
+        double q, noise, signal, epochs;
+    } of[BATCHES];
+};
+
+static enum err batches_of(const struct private_costs *x, struct batches *b)
 {
-    double epsilon = x->s->privacy_epsilon > 0 ? x->s->privacy_epsilon : targets[1];
-    printf("\nAt epsilon %g with other batches, in as many steps:\n%14s %9s %9s %13s %13s\n",
-           epsilon, "batch_tokens", "q", "noise", "signal/noise", "epochs");
-    for (int i = 0; i < BATCHES; i++) {
-        const struct private_costs y = private_costs_larger(x, i);
+    *b =
+        (struct batches){.epsilon = x->s->privacy_epsilon > 0 ? x->s->privacy_epsilon : targets[1]};
+    for (; b->count < BATCHES; b->count++) {
+        const struct private_costs y = private_costs_larger(x, b->count);
         double noise;
         if (y.q >= 1)
             break;
-        TRY(private_costs_noise(&y, epsilon, &noise));
-        printf("%14lld %9.4g %9.5g %13.3g %13.4g\n", (long long)x->s->train_batch_tokens << i, y.q,
-               noise, private_costs_signal(&y, noise), y.q * (double)x->s->train_steps);
+        TRY(private_costs_noise(&y, b->epsilon, &noise));
+        b->of[b->count] = (struct larger_batch){.tokens = x->s->train_batch_tokens << b->count,
+                                                .q = y.q,
+                                                .noise = noise,
+                                                .signal = private_costs_signal(&y, noise),
+                                                .epochs = y.q * (double)x->s->train_steps};
+    }
+    return ERR_OK;
+}
+
+static enum err print_batches(const struct private_costs *x)
+{
+    struct batches all;
+    TRY(batches_of(x, &all));
+    printf("\nAt epsilon %g with other batches, in as many steps:\n%14s %9s %9s %13s %13s\n",
+           all.epsilon, "batch_tokens", "q", "noise", "signal/noise", "epochs");
+    for (int i = 0; i < all.count; i++) {
+        const struct larger_batch *b = &all.of[i];
+        printf("%14lld %9.4g %9.5g %13.3g %13.4g\n", (long long)b->tokens, b->q, b->noise,
+               b->signal, b->epochs);
     }
     return ERR_OK;
 }
@@ -146,21 +171,18 @@ static enum err target_json(struct json_write *w, const struct private_costs *x,
 
 static enum err batches_json(struct json_write *w, const struct private_costs *x)
 {
-    double epsilon = x->s->privacy_epsilon > 0 ? x->s->privacy_epsilon : targets[1];
+    struct batches all;
+    TRY(batches_of(x, &all));
     json_array(w, "batches");
-    for (int i = 0; i < BATCHES; i++) {
-        const struct private_costs y = private_costs_larger(x, i);
-        double noise;
-        if (y.q >= 1)
-            break;
-        TRY(private_costs_noise(&y, epsilon, &noise));
+    for (int i = 0; i < all.count; i++) {
+        const struct larger_batch *b = &all.of[i];
         json_object(w, NULL);
-        json_int(w, "batch_tokens", x->s->train_batch_tokens << i);
-        json_real(w, "epsilon", epsilon);
-        json_real(w, "q", y.q);
-        json_real(w, "noise", noise);
-        json_real(w, "signal", private_costs_signal(&y, noise));
-        json_real(w, "epochs", y.q * (double)x->s->train_steps);
+        json_int(w, "batch_tokens", b->tokens);
+        json_real(w, "epsilon", all.epsilon);
+        json_real(w, "q", b->q);
+        json_real(w, "noise", b->noise);
+        json_real(w, "signal", b->signal);
+        json_real(w, "epochs", b->epochs);
         json_end(w);
     }
     json_end(w);

@@ -235,13 +235,14 @@ static bool postpone_due(struct stepper *s, const struct stepper_event *e, unsig
     return true;
 }
 
-/* Has the rank that holds fragment f one of these in flight? Blocking, it has one slot. All are
- * finished then, so that the next ones are carried out side by side, too. */
+/* Has the rank that holds fragment f one of these in flight? Blocking, it has one slot. */
 static bool holder_busy(const struct stepper *s, const unsigned *in_flight, unsigned count,
                         unsigned f)
 {
     unsigned ranks = s->o.holders ? s->o.holders : 1;
-    for (unsigned i = 0; is_blocking(s) && i < count; i++)
+    if (!is_blocking(s))
+        return false;
+    for (unsigned i = 0; i < count; i++)
         if (in_flight[i] % ranks == f % ranks)
             return true;
     return false;
@@ -262,6 +263,7 @@ static void submit_due(struct stepper *s, const struct stepper_event *e, struct 
             s->postponed[f] = MUTANT(OWED_FORGOTTEN) ? 0 : round + 1;
             continue;
         }
+        /* All are finished then, so that the next ones are carried out side by side, too. */
         bool busy = holder_busy(s, ending + begin, end - begin, f);
         while (begin < end && (busy || end - begin == s->slots))
             action_finish(s, u, ending[begin++]);

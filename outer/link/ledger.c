@@ -64,6 +64,26 @@ static void side_add(struct ledger_side *to, const struct ledger_side *s)
     to->socket += s->socket;
 }
 
+bool ledger_same(const struct ledger_row *a, const struct ledger_row *b)
+{
+    return a->what == b->what && a->fragment == b->fragment && a->round == b->round &&
+           strcmp(a->site, b->site) == 0;
+}
+
+struct ledger_row ledger_row_about(const struct ledger_row *row)
+{
+    struct ledger_row empty = {.what = row->what, .fragment = row->fragment, .round = row->round};
+    memcpy(empty.site, row->site, sizeof empty.site);
+    return empty;
+}
+
+void ledger_no_round(struct ledger_row *row)
+{
+    row->fragment = 0;
+    row->round = LEDGER_NO_ROUND;
+    row->total = 0;
+}
+
 void ledger_add(struct ledger_row *to, const struct ledger_row *row)
 {
     to->calls += row->calls;

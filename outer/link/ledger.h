@@ -70,6 +70,11 @@ static inline bool ledger_transfer(enum ledger_what what)
 }
 uint64_t ledger_sum(const struct ledger_side *s); /* sum of all layers except the socket counter */
 void ledger_add(struct ledger_row *to, const struct ledger_row *row);
+/* Are both about one thing: what, site, fragment, round? */
+bool ledger_same(const struct ledger_row *a, const struct ledger_row *b);
+/* An empty row about the same thing. */
+struct ledger_row ledger_row_about(const struct ledger_row *row);
+void ledger_no_round(struct ledger_row *row); /* it is of no round then, and of no payload */
 
 /* Adds one message: message_bytes of protobuf, of which payload_bytes are payload. */
 void ledger_message(struct ledger_side *s, uint64_t message_bytes, uint64_t payload_bytes);

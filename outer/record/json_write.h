@@ -20,7 +20,7 @@ struct json_write {
 void json_object(struct json_write *w, const char *key);
 void json_array(struct json_write *w, const char *key);
 void json_end(struct json_write *w);   /* of the innermost object or array */
-void json_close(struct json_write *w); /* of all that are open, and the line */
+void json_close(struct json_write *w); /* of all that are open; ends the line of text */
 void json_int(struct json_write *w, const char *key, int64_t value);
 void json_real(struct json_write *w, const char *key, double value);
 void json_bool(struct json_write *w, const char *key, bool value);

@@ -79,17 +79,11 @@ static void write_rows(struct ledger_book *b)
     fold_when_due(b);
 }
 
-static bool rows_same(const struct ledger_row *a, const struct ledger_row *b)
-{
-    return a->what == b->what && a->fragment == b->fragment && a->round == b->round &&
-           strcmp(a->site, b->site) == 0;
-}
-
 /* Its row among those that wait, a new one where there is none; NULL: no memory. */
 static struct ledger_row *row_of(struct ledger_book *b, const struct ledger_row *row)
 {
     for (size_t i = 0; i < b->count; i++)
-        if (rows_same(&b->rows[i], row))
+        if (ledger_same(&b->rows[i], row))
             return &b->rows[i];
     if (b->count == b->room) {
         size_t room = b->room ? 2 * b->room : 32;
@@ -99,9 +93,7 @@ static struct ledger_row *row_of(struct ledger_book *b, const struct ledger_row 
         b->rows = rows;
         b->room = room;
     }
-    b->rows[b->count] =
-        (struct ledger_row){.what = row->what, .fragment = row->fragment, .round = row->round};
-    memcpy(b->rows[b->count].site, row->site, sizeof row->site);
+    b->rows[b->count] = ledger_row_about(row);
     return &b->rows[b->count++];
 }
 
@@ -167,11 +159,8 @@ void ledger_book_add(void *book, const struct ledger_row *row)
     pthread_mutex_lock(&b->mutex);
     if (!*named.site)
         memcpy(named.site, b->site, sizeof named.site);
-    if (!has_round(b, row)) {
-        named.fragment = 0;
-        named.round = LEDGER_NO_ROUND;
-        named.total = 0;
-    }
+    if (!has_round(b, row))
+        ledger_no_round(&named);
     struct ledger_row *to = row_of(b, &named);
     if (to)
         ledger_add(to, &named);

@@ -18,8 +18,7 @@ void relayed_close(struct relayed_rows *r)
 static struct ledger_row *row_like(struct relayed_rows *r, const struct ledger_row *row)
 {
     for (unsigned i = 0; i < r->count; i++)
-        if (r->rows[i].what == row->what && r->rows[i].fragment == row->fragment &&
-            r->rows[i].round == row->round)
+        if (ledger_same(&r->rows[i], row))
             return &r->rows[i];
     return NULL;
 }
@@ -32,16 +31,12 @@ void relayed_add(void *relay, const struct ledger_row *row)
     struct ledger_row *to = row_like(r, &named);
     /* the last LEDGER_WHATS places are for rows without a round, one of each kind */
     if (!to && r->count + LEDGER_WHATS >= RELAYED_MAX) {
-        named.fragment = 0;
-        named.round = LEDGER_NO_ROUND;
-        named.total = 0;
+        ledger_no_round(&named);
         to = row_like(r, &named);
     }
     if (!to) {
         to = &r->rows[r->count++];
-        *to = (struct ledger_row){
-            .what = named.what, .fragment = named.fragment, .round = named.round};
-        memcpy(to->site, named.site, sizeof named.site);
+        *to = ledger_row_about(&named);
     }
     ledger_add(to, &named);
     pthread_mutex_unlock(&r->mutex);

@@ -32,22 +32,21 @@ enum err job_digest_inner(struct job *j)
     return ERR_OK;
 }
 
-/* Bytes of rank `from` into the lead's digest, piece by piece. data NULL: there are none. */
-static enum err bytes_add(struct job *j, struct digest_stream *s, const void *data, size_t bytes,
-                          int from)
+/* A part that rank `from` has into the lead's digest, piece by piece. Without bytes: there is none.
+ */
+static enum err part_add(struct job *j, struct digest_stream *s, struct file_part part, int from)
 {
     static uint8_t piece[1 << 18];
-    bool there = data != NULL;
     if (from == 0) {
-        if (job_lead(j) && there)
-            digest_add(s, data, bytes);
+        if (job_lead(j) && part.size_bytes)
+            digest_add(s, part.data, part.size_bytes);
         return ERR_OK;
     }
-    TRY(j->coll->ops->broadcast_host(j->coll, &there, sizeof there, from));
-    for (size_t at = 0; there && at < bytes; at += sizeof piece) {
-        size_t n = bytes - at < sizeof piece ? bytes - at : sizeof piece;
+    TRY(j->coll->ops->broadcast_host(j->coll, &part.size_bytes, sizeof part.size_bytes, from));
+    for (size_t at = 0; at < part.size_bytes; at += sizeof piece) {
+        size_t n = part.size_bytes - at < sizeof piece ? part.size_bytes - at : sizeof piece;
         if (j->coll->rank == from)
-            memcpy(piece, (const uint8_t *)data + at, n);
+            memcpy(piece, (const uint8_t *)part.data + at, n);
         TRY(j->coll->ops->broadcast_host(j->coll, piece, n, from));
         if (job_lead(j))
             digest_add(s, piece, n);
@@ -65,42 +64,32 @@ static enum err part_digest(struct job *j, enum part part, char hex[65])
         return ERR_OK;
     digest_open(&s);
     for (unsigned f = 0; f < j->run->sync.fragments.count; f++) {
-        const float *x = NULL; /* of a moment's fragment, there is no momentum */
-        if (shards_hold(&shards, f)) {
-            const struct outer_state_fragment *state = &j->o->parts.replica.state[f];
-            x = part == PART_THETA      ? state->theta
-                : part == PART_MOMENTUM ? state->slab[0]
-                                        : state->residual;
-        }
-        TRY(bytes_add(j, &s, x, j->run->sync.fragments.f[f].elements * sizeof *x,
-                      (int)shards_holder(&shards, f)));
+        const struct outer_state_fragment *all = j->o->parts.replica.state;
+        const float *x = !shards_hold(&shards, f) ? NULL
+                         : part == PART_THETA     ? all[f].theta
+                         : part == PART_MOMENTUM  ? all[f].slab[0]
+                                                  : all[f].residual;
+        size_t bytes = x ? j->run->sync.fragments.f[f].elements * sizeof *x : 0;
+        TRY(part_add(j, &s, (struct file_part){x, bytes}, (int)shards_holder(&shards, f)));
     }
     struct digest d = digest_close(&s);
     digest_hex(&d, hex);
     return ERR_OK;
 }
 
-/* outer_state_digest, where several ranks hold the state. */
+/* outer_state_digest, wherever the fragments are held. */
 static enum err state_digest(struct job *j, char hex[65])
 {
     const struct shards shards = job_shards(j, j->run);
-    bool leaves = j->run->sync.digest == STATE_DIGEST_LEAVES;
     struct digest_stream s;
     digest_open(&s);
     for (unsigned f = 0; f < j->run->sync.fragments.count; f++) {
-        static const struct outer_state_fragment none;
-        const struct outer_state_fragment *x =
-            shards_hold(&shards, f) ? &j->o->parts.replica.state[f] : &none;
-        size_t elements = j->run->sync.fragments.f[f].elements, bytes = elements * sizeof(float);
-        int from = (int)shards_holder(&shards, f);
-        if (leaves) {
-            TRY(bytes_add(j, &s, &x->digest, sizeof x->digest, from));
-            continue;
-        }
-        TRY(bytes_add(j, &s, x->theta, bytes, from));
-        for (unsigned i = 0; i < OUTER_SLABS; i++)
-            TRY(bytes_add(j, &s, x->slab[i], bytes, from));
-        TRY(bytes_add(j, &s, x->codes, elements / DEV_BLOCK, from));
+        struct file_part parts[OUTER_STATE_SHARED_MAX] = {0};
+        struct digest sum;
+        if (shards_hold(&shards, f))
+            (void)outer_state_digested(&j->o->parts.replica, f, &sum, parts);
+        for (unsigned i = 0; i < OUTER_STATE_SHARED_MAX; i++)
+            TRY(part_add(j, &s, parts[i], (int)shards_holder(&shards, f)));
     }
     struct digest d = digest_close(&s);
     digest_hex(&d, hex);
@@ -113,13 +102,7 @@ enum err job_digest_outer(struct job *j)
         return ERR_OK;
     for (int i = 0; i < DIGESTS; i++)
         TRY(part_digest(j, (enum part)i, j->told.final[i]));
-    if (job_shards(j, j->run).ranks > 1)
-        return state_digest(j, j->told.final[DIGESTS]);
-    if (job_lead(j)) {
-        struct digest d = outer_state_digest(&j->o->parts.replica, false);
-        digest_hex(&d, j->told.final[DIGESTS]);
-    }
-    return ERR_OK;
+    return state_digest(j, j->told.final[DIGESTS]);
 }
 
 static size_t farewell_totals(struct job *j, char *out, size_t size)

@@ -99,16 +99,11 @@ enum err job_shards_end(struct job *j, bool stopped)
 
 enum err job_longest_list(struct job *j, uint32_t count, int *rank)
 {
-    const struct shards s = job_shards(j, j->run);
-    double counts[ROUND_FRAGMENTS_MAX] = {0};
+    double counts[SHARDS_RANKS_MAX];
+    TRY(exchange_ranks(&j->o->exchange, count, counts));
     *rank = 0;
-    if (s.ranks <= 1)
-        return ERR_OK;
-    if (s.rank < s.ranks)
-        counts[s.rank] = count;
-    TRY(j->coll->ops->all_reduce_host(j->coll, counts, s.ranks));
-    for (unsigned i = 1; i < s.ranks; i++)
+    for (int i = 1; i < SHARDS_RANKS_MAX; i++)
         if (counts[i] > counts[*rank])
-            *rank = (int)i;
+            *rank = i;
     return ERR_OK;
 }

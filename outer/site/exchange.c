@@ -49,14 +49,21 @@ static enum err agree_from(const struct exchange *s, int from, enum err mine)
                    err_text((enum err)status));
 }
 
+enum err exchange_ranks(const struct exchange *s, double mine, double of[SHARDS_RANKS_MAX])
+{
+    const struct shards *x = &s->o.shards;
+    memset(of, 0, SHARDS_RANKS_MAX * sizeof *of);
+    if (x->rank < x->ranks)
+        of[x->rank] = mine;
+    return sharded(s) ? s->o.coll->ops->all_reduce_host(s->o.coll, of, x->ranks) : ERR_OK;
+}
+
 /* An error of any rank that holds fragments: the first one's. */
 static enum err agree_all(const struct exchange *s, enum err mine)
 {
-    double status[ROUND_FRAGMENTS_MAX] = {0};
+    double status[SHARDS_RANKS_MAX];
     unsigned ranks = s->o.shards.ranks, bad = 0;
-    if (s->o.shards.rank < ranks)
-        status[s->o.shards.rank] = (double)mine;
-    TRY(s->o.coll->ops->all_reduce_host(s->o.coll, status, ranks));
+    TRY(exchange_ranks(s, (double)mine, status));
     while (bad < ranks && status[bad] == 0)
         bad++;
     if (bad == ranks || mine != ERR_OK)
@@ -750,11 +757,8 @@ static enum err prepare_site(struct exchange *s, int64_t at)
 {
     if (!s->o.site)
         return ERR_OK;
-    if (outer_state_begun(s->o.replica)) {
-        TRY(outer_state_load(s->o.replica));
-        /* Ended: no call is needed, and the aggregator may have gone. */
-        return site_ended(s->o.site) ? ERR_OK : site_prepare(s->o.site, NULL);
-    }
+    if (outer_state_begun(s->o.replica))
+        return site_prepare(s->o.site, NULL);
     if (at > 0)
         return err_set(
             ERR_CONFIG,
@@ -788,7 +792,7 @@ static enum err start_site(struct exchange *s, int64_t at)
     struct stepper_event *e = &s->event;
     if (!s->o.site)
         return ERR_OK;
-    if (!site_ended(s->o.site) || site_prepared(s->o.site))
+    if (site_prepared(s->o.site))
         TRY(site_start(s->o.site, NULL));
     s->o.rules.schedule = s->o.replica->schedule;
     stepper_reschedule(&s->stepper, &s->o.rules.schedule);

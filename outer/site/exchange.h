@@ -139,6 +139,9 @@ void exchange_close(struct exchange *s);
 /* Returns the lead's result on every rank; where several ranks hold fragments, an error of any
  * rank. Every rank calls it. */
 enum err exchange_agree(const struct exchange *s, enum err mine) MUST;
+/* A number of each rank that holds fragments, on every rank: of[shards.ranks]. Every rank calls
+ * it. */
+enum err exchange_ranks(const struct exchange *s, double mine, double of[SHARDS_RANKS_MAX]) MUST;
 /* Before a checkpoint is loaded: the schedule that the newest manifests here imply. */
 enum err exchange_reschedule(struct exchange *s) MUST;
 /* Before the first step, after a checkpoint was loaded: hello, catch-up, and the rounds due at this

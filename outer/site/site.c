@@ -923,19 +923,23 @@ static bool peer_needed(const struct site *s, unsigned peer)
     return false;
 }
 
+/* What the directory holds, once. */
+static enum err states_load(struct site *s)
+{
+    s->own.found = outer_state_begun(s->replica);
+    return s->own.found ? outer_state_load(s->replica) : ERR_OK;
+}
+
 static enum err prepare(struct site_slot *l, const float *initial_slab)
 {
     struct site *s = l->site;
-    bool found = outer_state_begun(s->replica);
-    if (found)
-        TRY(outer_state_load(s->replica));
+    bool found = s->own.found;
     TRY(final_load(s));
     for (l->peer = 0; l->peer < site_peers(s); l->peer++)
         if (peer_needed(s, l->peer))
             TRY(site_hello(l, found));
     if (!found)
         TRY(outer_state_begin(s->replica, initial_slab));
-    s->own.found = found;
     s->own.prepared = true;
     return ERR_OK;
 }
@@ -943,8 +947,10 @@ static enum err prepare(struct site_slot *l, const float *initial_slab)
 static enum err site_begin(struct site_slot *l, const float *initial_slab)
 {
     struct site *s = l->site;
-    if (!s->own.prepared)
+    if (!s->own.prepared) {
+        TRY(states_load(s));
         TRY(prepare(l, initial_slab));
+    }
     TRY(site_masks_begin(s)); /* once it has begun, a file that is missing is lost */
     if (!site_joint(s))
         TRY(store_begin(s->env));
@@ -970,7 +976,10 @@ static enum err site_begin(struct site_slot *l, const float *initial_slab)
 enum err site_prepare(struct site *s, const float *initial_slab)
 {
     site_lock(s);
-    return site_unlocked(s, prepare(s->own.main, initial_slab));
+    enum err e = states_load(s);
+    if (e == ERR_OK && !(s->own.found && site_ended(s)))
+        e = prepare(s->own.main, initial_slab);
+    return site_unlocked(s, e);
 }
 
 bool site_prepared(const struct site *s)

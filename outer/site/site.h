@@ -131,7 +131,9 @@ void site_close(struct site *s);
  * trainer without checkpoint may continue. */
 enum err site_start(struct site *s, const float *initial_slab) MUST;
 /* The first part of site_start, up to where a new directory has begun. The ranks of a site that
- * hold fragments each are all prepared before one of them is started. */
+ * hold fragments each are all prepared before one of them is started. Where the directory holds the
+ * whole run (site_ended), its states are loaded and no more: no call is needed, and the aggregator
+ * may have gone. site_prepared: it did continue. */
 enum err site_prepare(struct site *s, const float *initial_slab) MUST;
 bool site_prepared(const struct site *s);
 /* For site_options.joint of the other ranks. */

@@ -216,7 +216,17 @@ bool outer_state_unchanged(const struct outer_state *m, unsigned fragment,
     return digest_equal(&d, &s->digest);
 }
 
-/* All fragments are here. Of the whole: of all bytes. Of leaves: of the states' digests. */
+size_t outer_state_digested(const struct outer_state *m, unsigned fragment, struct digest *sum,
+                            struct file_part out[OUTER_STATE_SHARED_MAX])
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    if (m->o.digest != STATE_DIGEST_LEAVES)
+        return outer_state_shared_parts(s, outer_state_elements(m, fragment), out);
+    *sum = shared_sum(m, fragment, s, NULL);
+    out[0] = (struct file_part){sum, sizeof *sum};
+    return 1;
+}
+
 struct digest outer_state_digest(const struct outer_state *m, bool residual)
 {
     struct digest_stream d;
@@ -226,13 +236,10 @@ struct digest outer_state_digest(const struct outer_state *m, bool residual)
         const struct outer_state_fragment *s = &m->state[p];
         struct state_cut cut = outer_state_cut(m, p);
         struct file_part parts[PARTS_MAX];
-        if (cut.rule == STATE_DIGEST_LEAVES) {
-            struct digest sum = shared_sum(m, p, s, NULL);
-            digest_add(&d, &sum, sizeof sum);
-        } else {
-            state_digest_add(&d, &cut, parts, outer_state_shared_parts(s, cut.elements, parts),
-                             NULL);
-        }
+        struct digest sum;
+        size_t n = outer_state_digested(m, p, &sum, parts);
+        for (size_t i = 0; i < n; i++)
+            digest_add(&d, parts[i].data, parts[i].size_bytes);
         if (residual)
             state_digest_add(&d, &cut, parts, outer_state_own_parts(s, cut.elements, parts), NULL);
     }

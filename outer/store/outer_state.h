@@ -301,7 +301,13 @@ enum err outer_state_snapshot_write(const struct outer_state *m, unsigned fragme
  * not the bytes of manifest->state_after. */
 enum err outer_state_snapshot_adopt(struct outer_state *m, const struct manifest *manifest,
                                     const uint8_t *data, size_t size_bytes, bool own) MUST;
-/* Over all fragments: the last line of a run. residual: with residual and discarded residual. */
+/* What a fragment that is held adds to the digest over all: the bytes of its shared parts, or, of
+ * leaves, its state digest, made of them once more in *sum. Returns how many parts. */
+enum { OUTER_STATE_SHARED_MAX = 2 + OUTER_SLABS };
+size_t outer_state_digested(const struct outer_state *m, unsigned fragment, struct digest *sum,
+                            struct file_part out[OUTER_STATE_SHARED_MAX]);
+/* Over all fragments, which are all held: the last line of a run. residual: with residual and
+ * discarded residual. */
 struct digest outer_state_digest(const struct outer_state *m, bool residual);
 
 #endif

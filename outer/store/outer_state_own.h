@@ -16,7 +16,7 @@
  */
 #include "outer/store/outer_state.h"
 
-enum { SHARED_MAX = 2 + OUTER_SLABS, OWN_MAX = 2, PARTS_MAX = SHARED_MAX + OWN_MAX };
+enum { SHARED_MAX = OUTER_STATE_SHARED_MAX, OWN_MAX = 2, PARTS_MAX = SHARED_MAX + OWN_MAX };
 enum { PATH_BYTES = 96 };
 #define SQUARES_UNKNOWN (-1.0)
 
