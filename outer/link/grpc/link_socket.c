@@ -61,6 +61,18 @@ static void count(struct link_sockets *s, uint64_t sent, uint64_t received)
     s->down += s->listening ? sent : received;
 }
 
+/* Bytes handed to the kernel, those that wait in the socket among them: a peer that has all of them
+ * may close the connection before the next reading. */
+static uint64_t written(const struct link_socket *k)
+{
+    return k->sent + k->queued;
+}
+
+static uint64_t grown(uint64_t now, uint64_t before)
+{
+    return now > before ? now - before : 0;
+}
+
 static void read_one(struct link_sockets *s, struct link_socket *k)
 {
     struct tcp_info info = {0};
@@ -68,15 +80,14 @@ static void read_one(struct link_sockets *s, struct link_socket *k)
     if (link_socket_cookie(k->fd) != k->cookie ||
         getsockopt(k->fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0)
         return;
-    uint64_t sent = info.tcpi_bytes_sent - info.tcpi_bytes_retrans,
-             received = info.tcpi_bytes_received;
+    uint64_t written_before = written(k), received_before = k->received;
+    k->sent = info.tcpi_bytes_sent - info.tcpi_bytes_retrans;
+    k->queued = info.tcpi_notsent_bytes;
+    k->received = info.tcpi_bytes_received;
     if (*k->site)
-        count(s, sent - k->sent, received - k->received);
-    k->sent = sent;
-    k->received = received;
+        count(s, grown(written(k), written_before), grown(k->received, received_before));
     k->resent = info.tcpi_bytes_retrans;
     k->busy = info.tcpi_unacked > 0;
-    k->waiting = info.tcpi_notsent_bytes > 0;
     k->rtt_s = 1e-6 * info.tcpi_min_rtt;
     k->cwnd_bytes = (double)info.tcpi_snd_cwnd * info.tcpi_snd_mss;
     k->delivered += (double)(info.tcpi_delivered - k->delivered_packets) * info.tcpi_snd_mss;
@@ -243,7 +254,7 @@ static uint64_t own(struct link_sockets *s, const char *peer, const char *site)
         if (*k->site)
             continue;
         snprintf(k->site, sizeof k->site, "%s", site);
-        count(s, k->sent, k->received);
+        count(s, written(k), k->received);
     }
     return cookie;
 }
@@ -336,7 +347,7 @@ static void congestion_set(struct link_socket *k, const char *congestion)
 
 static bool sends(const struct link_socket *k)
 {
-    return k->busy || k->waiting;
+    return k->busy || k->queued > 0;
 }
 
 /* What its congestion window allows, bytes per second. */
@@ -458,14 +469,14 @@ static bool row_make(const struct link_sockets *s, struct link_socket *k, struct
         k->idle_ms = 0;
         return true;
     }
-    uint64_t sent = k->sent - k->booked_sent, received = k->received - k->booked_received;
+    uint64_t sent = grown(written(k), k->booked_sent), received = k->received - k->booked_received;
     if (!sent && !received)
         return false;
     row_begin(s, k, LEDGER_SOCKET, row);
     row->up.socket = s->listening ? received : sent;
     row->down.socket = s->listening ? sent : received;
     row->resent = k->resent - k->booked_resent;
-    k->booked_sent = k->sent;
+    k->booked_sent += sent;
     k->booked_received = k->received;
     k->booked_resent = k->resent;
     return true;

@@ -4,7 +4,8 @@
 /* The kernel's byte counters of gRPC's sockets, which gRPC does not expose. A socket is found among
  * this process's file descriptors by its port. It is counted once a call has named its peer, so two
  * links of one process are distinguished unless they use the same address and port. Retransmitted
- * bytes count once and are also reported separately. The caller's lock guards the struct.
+ * bytes count once and are also reported separately; bytes that wait in the socket count as sent.
+ * The caller's lock guards the struct.
  */
 #include "outer/link/dial.h"
 #include "outer/link/ledger.h"
@@ -25,7 +26,8 @@ struct link_socket {
     char congestion[16];        /* after the last link_sockets_set; "": not set */
     double pace, unsent;        /* of the last link_sockets_set */
     double rtt_s, cwnd_bytes;   /* the shortest round trip; the congestion window */
-    bool busy, waiting;         /* bytes are in flight; or wait for it */
+    bool busy;                  /* bytes are in flight */
+    uint32_t queued;            /* bytes that wait in the socket to be sent */
     double delivered;           /* bytes, a few more than `sent` of them */
     uint32_t delivered_packets; /* the kernel's counter when last read */
     uint64_t marked_sent, marked_resent;

@@ -4,8 +4,12 @@
  * all layers together within 1 % of the socket counters, in which bytes that TCP sent again count
  * once. Broken, the ledger would be wrong by a layer, unseen.
  */
+#include <arpa/inet.h>
 #include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include "outer/link/grpc/link_call.h"
+#include "outer/link/grpc/link_socket.h"
 #include "tests/outer/link/link_fake.h"
 
 static struct fake fake;
@@ -258,6 +262,52 @@ static void links_are_told_apart(void **state)
     free(payload);
 }
 
+/* A peer may take the last bytes and close the connection before the counters are read again. So
+ * bytes that still wait in the socket when they are read count. */
+static void bytes_that_wait_in_the_socket_count(void **state)
+{
+    (void)state;
+    static char bytes[1 << 16];
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof at;
+    int listening = socket(AF_INET, SOCK_STREAM, 0), out = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(listening, (struct sockaddr *)&at, n), 0);
+    assert_int_equal(listen(listening, 1), 0);
+    assert_int_equal(getsockname(listening, (struct sockaddr *)&at, &n), 0);
+    assert_int_equal(connect(out, (struct sockaddr *)&at, n), 0);
+    int in = accept(listening, NULL, NULL);
+    assert_true(in >= 0);
+
+    struct sums seen = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    struct link_sockets sockets = {.port = ntohs(at.sin_port)};
+    char peer[LINK_PEER_MAX], source[LINK_PEER_MAX];
+    link_socket_peer(out, peer, source);
+    assert_true(link_sockets_own(&sockets, peer, "a") != 0);
+    uint64_t handed = 0;
+    for (ssize_t k; (k = send(out, bytes, sizeof bytes, MSG_DONTWAIT)) > 0;)
+        handed += (uint64_t)k;
+    link_sockets_scan(&sockets);
+    assert_true(sockets.list[0].queued > 0); /* else this shows nothing */
+    assert_int_equal(sockets.up, handed);
+    for (uint64_t read = 0; read < handed;) {
+        ssize_t k = recv(in, bytes, sizeof bytes, 0);
+        assert_true(k > 0);
+        read += (uint64_t)k;
+    }
+    close(in);
+    close(listening);
+    close(out);
+    struct ledger_row row;
+    while (link_sockets_next(&sockets, &row))
+        sum_up(&seen, &row);
+    link_sockets_scan(&sockets);
+    while (link_sockets_next(&sockets, &row))
+        sum_up(&seen, &row);
+    assert_int_equal(seen.all.up.socket, handed);
+    assert_int_equal(sockets.count, 0);
+    link_sockets_close(&sockets);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,6 +317,7 @@ int main(void)
         cmocka_unit_test(a_cut_contribution_is_booked_twice),
         cmocka_unit_test(nobody_there_costs_nothing),
         cmocka_unit_test(links_are_told_apart),
+        cmocka_unit_test(bytes_that_wait_in_the_socket_count),
     };
     return cmocka_run_group_tests(tests, fake_prepare, scratch_close);
 }
