@@ -415,6 +415,17 @@ static enum err organs_heard(struct site *s, unsigned peer, const struct wire_he
     return ERR_OK;
 }
 
+/* Any outcome: an older program reads a fragment that is elsewhere as one at round 0. */
+static enum err elsewhere_known(const struct site *s, const struct wire_hello_answer *a)
+{
+    if (s->replica->o.shards.ranks <= 1 || a->minor >= MINOR_ELSEWHERE)
+        return ERR_OK;
+    return err_set(ERR_UNSUPPORTED,
+                   "site.outer_state = sharded: the aggregator's program is older and takes a "
+                   "site for one process; update it first (atoll serve), or start with "
+                   "site.outer_state = lead");
+}
+
 static enum err hello_heard(struct site *s, unsigned peer, const struct wire_hello *said,
                             const struct wire_hello_answer *a)
 {
@@ -422,10 +433,6 @@ static enum err hello_heard(struct site *s, unsigned peer, const struct wire_hel
     if (a->fragment_count != count)
         return err_set(ERR_PROTO, "the aggregator has %u fragments, this site %u",
                        a->fragment_count, count);
-    if (s->replica->o.shards.ranks > 1 && a->minor < MINOR_ELSEWHERE)
-        return err_set(ERR_UNSUPPORTED,
-                       "site.outer_state = sharded: the aggregator's program is older and takes a "
-                       "site for one process; update it first (atoll serve), or use whole");
     TRY(site_identity_heard(s, peer, a));
     TRY(steps_heard(s, a)); /* a new term stores it: train.steps grows at a start only */
     TRY(term_bind(s, &s->peer[peer], a));
@@ -512,6 +519,7 @@ enum err site_hello_once(struct site_slot *l, bool has_state)
     if (s->peer[peer].term !=
         m.head.term) /* the answers crossed: this one may be of an aggregator that ended */
         return err_set(ERR_LINK, "another round of this site was answered first");
+    TRY(elsewhere_known(s, &a));
     switch (a.outcome) {
     case ROUND_CURRENT:
     case ROUND_BEHIND:
@@ -528,7 +536,7 @@ enum err site_hello_once(struct site_slot *l, bool has_state)
             return err_set(ERR_UNSUPPORTED,
                            "the aggregator has lost its directory and is rebuilt from the sites, "
                            "and this process holds a part of the states: start this site with "
-                           "site.outer_state = whole until the aggregator is back");
+                           "site.outer_state = lead until the aggregator is back");
         return has_state ? site_supply(l) : answer_error(a.outcome, a.text);
     case ROUND_LOST_STATE: /* it has halted; an operator brings it back */
     case ROUND_FULL:

@@ -92,6 +92,7 @@ struct bench {
     bool strict, huge_weights;
     uint64_t keep;
     uint8_t residual_reset;
+    unsigned ranks; /* that hold fragments; 0: one */
 };
 
 static bool once(unsigned *n)
@@ -253,6 +254,7 @@ static struct outer_state_options outer_state_of(const struct bench *b, bool sit
     struct outer_state_options o = {.fragments = &b->fragments, .residuals = site, .keep = b->keep};
     o.schedule = schedule_streaming(10 * ROUNDS, 10, 1, 1, CODEC_INT8);
     o.schedule.residual_reset = b->residual_reset;
+    o.shards = shards_of(0, site ? b->ranks : 0);
     o.discards = site && schedule_discards(&o.schedule, 1);
     assert_int_equal(outer_opt_make(&o.outer, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
     return o;
@@ -1396,6 +1398,53 @@ static void test_an_term_that_is_not_signed(void **state)
     bench_close(b);
 }
 
+static void answer_older(struct bench *b, struct wire_hello_answer *a)
+{
+    (void)b;
+    a->minor = 2;
+    if (a->outcome == ROUND_CURRENT) /* of a site that has begun */
+        a->outcome = ROUND_CONFLICT;
+}
+
+static void answer_supply(struct bench *b, struct wire_hello_answer *a)
+{
+    (void)b;
+    a->outcome = ROUND_SUPPLY;
+}
+
+static void sharded_refused(struct bench *b, enum err e)
+{
+    assert_int_equal(e, ERR_UNSUPPORTED);
+    assert_non_null(strstr(err_message(), b->link.announced == answer_older
+                                              ? "the aggregator's program is older"
+                                              : "the aggregator has lost its directory"));
+    assert_non_null(strstr(err_message(), "site.outer_state = lead"));
+}
+
+/* Older than minor 3 an aggregator reads a fragment that is elsewhere as one at round 0, of another
+ * history. One that lost its directory needs the states of all fragments from one process. */
+static void test_what_needs_all_fragments_of_one_process(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(true);
+    site_end(b);
+    b->ranks = 2;
+    site_begin(b);
+    b->link.announced = answer_older;
+    sharded_refused(b, site_start(b->site, b->initial));
+    b->link.announced = NULL;
+    start(b);
+    others(b);
+    assert_int_equal(round_of(b, 0), ERR_OK);
+    b->link.announced = answer_supply;
+    site_lock(b->site);
+    sharded_refused(b, site_hello(b->site->own.main, true));
+    b->link.announced = answer_older;
+    sharded_refused(b, site_hello(b->site->own.main, true));
+    site_unlock(b->site);
+    bench_close(b);
+}
+
 static void announce_other_instance(struct bench *b, struct wire_hello_answer *a)
 {
     a->instance ^= 1;
@@ -1874,6 +1923,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_terms_of_a_key),
         cmocka_unit_test(test_all_keys_of_the_aggregator),
         cmocka_unit_test(test_an_term_that_is_not_signed),
+        cmocka_unit_test(test_what_needs_all_fragments_of_one_process),
         cmocka_unit_test(test_another_instance_of_an_term),
         cmocka_unit_test(test_a_kept_header_is_checked),
         cmocka_unit_test(test_an_older_copy_halts),
