@@ -77,6 +77,7 @@ struct job_signals {  /* job_signals.c */
     bool runs;
     sigset_t before; /* the mask of the process before */
     atomic_bool end;
+    bool asked; /* by a signal to this rank: the next one ends it at once */
 };
 
 struct job_told {                    /* what job_tell.c has said, and what it says next */
@@ -134,7 +135,7 @@ struct job_stopping {
     atomic_bool
         stoppable; /* true: a stop signal finishes the step first; false: it ends the process */
     atomic_bool status_ready; /* SIGUSR2 prints the status */
-    atomic_int stop;          /* a stop was requested */
+    atomic_int stop;          /* a stop was requested, of this rank or of another one of its site */
 };
 
 struct job {

@@ -82,16 +82,22 @@ enum err job_ledger_relay(struct job *j, int from)
     return ERR_OK;
 }
 
+static enum err drain(void *self)
+{
+    struct job *j = self;
+    site_drain(j->o->parts.site);
+    return ERR_OK;
+}
+
 /* The last reports of the other ranks, before the lead says good-bye. */
 enum err job_shards_end(struct job *j, bool stopped)
 {
     const struct shards s = job_shards(j, j->run);
     if (!j->outer || s.ranks <= 1)
         return ERR_OK;
-    if (stopped) /* the signal may have come to another rank alone */
+    if (stopped) /* the signal may have come to another rank alone, after the last wait */
         atomic_store(&j->stopping->stop, 1);
-    if (!lead(j) && j->o->parts.site)
-        site_drain(j->o->parts.site);
+    TRY(exchange_together(&j->o->exchange, &(struct exchange_call){lead(j) ? NULL : drain, j}));
     for (unsigned rank = 1; rank < s.ranks; rank++)
         TRY(job_ledger_relay(j, (int)rank));
     return ERR_OK;

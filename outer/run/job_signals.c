@@ -74,21 +74,22 @@ static void status_say(struct job *j)
 static void stop_ask(struct job *j, int number)
 {
     bool launcher = j->coll && j->coll->size > 1 && number == SIGTERM;
+    bool again = j->stopping->signals.asked;
     if (!atomic_load(&j->stopping->stoppable)) /* nothing is trained yet */
         _exit(128 + number);
     if (j->coll->rank == 0)
         progress_interrupt(
-            j->stopping->stop
-                ? "atoll: ended at once; the steps since the last checkpoint will be repeated"
+            again ? "atoll: ended at once; the steps since the last checkpoint will be repeated"
             : launcher
                 ? "atoll: received SIGTERM from the launcher (Ctrl-C, or a lost rank, which it "
                   "names): finishing this step, then saving and leaving"
                 : "atoll: finishing this step, then saving and leaving; once more ends at once",
-            j->stopping->stop);
-    if (j->stopping->stop) {
+            again);
+    if (again) {
         hooks_kill(&j->hooks);
         _exit(128 + number);
     }
+    j->stopping->signals.asked = true;
     j->stopping->stop = 1;
 }
 

@@ -500,13 +500,35 @@ static void submission_send(struct exchange *s, const struct exchange_now *n,
     s->gather_ms[f] += idle_add(s, begin);
 }
 
+struct exchange_waits { /* of one rank */
+    struct exchange *s;
+    unsigned fragment;
+    float *local;
+    int64_t at;
+};
+
+static enum err slot_wait(void *self)
+{
+    struct exchange_waits *w = self;
+    return site_acquire(w->s->o.site, w->fragment, &w->local);
+}
+
+static enum err slot_acquire(struct exchange *s, unsigned fragment, float **local)
+{
+    struct exchange_waits w = {.s = s, .fragment = fragment};
+    bool mine = holds(s, fragment);
+    enum err e = exchange_together(s, &(struct exchange_call){mine ? slot_wait : NULL, &w});
+    *local = mine ? w.local : s->fragment;
+    return e;
+}
+
 static enum err round_submit(struct exchange *s, const struct exchange_now *n,
                              const struct stepper_action *a)
 {
     uint64_t begin = now_ms(s);
-    float *local = s->fragment;
+    float *local;
     bool mine = holds(s, a->fragment);
-    enum err e = mine ? site_acquire(s->o.site, a->fragment, &local) : ERR_OK;
+    enum err e = slot_acquire(s, a->fragment, &local);
     if (s->t.everywhere)
         TRY(agree_from(s, holder(s, a->fragment), e)); /* a gather is a collective */
     if (e == ERR_OK && !a->resend && rank_gathers(s, mine))
@@ -516,13 +538,21 @@ static enum err round_submit(struct exchange *s, const struct exchange_now *n,
     return agree_from(s, holder(s, a->fragment), e);
 }
 
-/* Until the round is committed; the lead waits with its holder. */
+static enum err commit_wait(void *self)
+{
+    const struct exchange_waits *w = self;
+    struct exchange *s = w->s;
+    if (s->o.site && sharded(s)) /* while another one is waited for */
+        site_carry_out(s->o.site);
+    return holds(s, w->fragment) ? site_complete(s->o.site, w->fragment) : ERR_OK;
+}
+
+/* Until the round is committed; the other ranks wait with its holder. */
 static enum err round_wait(struct exchange *s, const struct stepper_action *a)
 {
     uint64_t begin = now_ms(s);
-    if (s->o.site && sharded(s)) /* while another one is waited for */
-        site_carry_out(s->o.site);
-    enum err e = holds(s, a->fragment) ? site_complete(s->o.site, a->fragment) : ERR_OK;
+    struct exchange_waits w = {.s = s, .fragment = a->fragment};
+    enum err e = exchange_together(s, &(struct exchange_call){commit_wait, &w});
     e = agree_from(s, holder(s, a->fragment), e);
     s->exposed_ms[a->fragment] += idle_add(s, begin);
     return e;
@@ -830,12 +860,25 @@ static enum err found_share(struct exchange *s)
     return ERR_OK;
 }
 
+static enum err prepare_wait(void *self)
+{
+    const struct exchange_waits *w = self;
+    return prepare_site(w->s, w->at);
+}
+
+static enum err start_wait(void *self)
+{
+    const struct exchange_waits *w = self;
+    return start_site(w->s, w->at);
+}
+
 enum err exchange_start(struct exchange *s, struct exchange_now *n)
 {
+    struct exchange_waits w = {.s = s, .at = n->step};
     s->event = (struct stepper_event){.step = n->step};
     TRY(marks_take(s, n->step));
-    TRY(exchange_agree(s, prepare_site(s, n->step)));
-    TRY(exchange_agree(s, start_site(s, n->step)));
+    TRY(exchange_agree(s, exchange_together(s, &(struct exchange_call){prepare_wait, &w})));
+    TRY(exchange_agree(s, exchange_together(s, &(struct exchange_call){start_wait, &w})));
     TRY(found_share(s));
     TRY(s->o.coll->ops->broadcast_host(s->o.coll, &s->o.rules.schedule, sizeof s->o.rules.schedule,
                                        0));

@@ -21,6 +21,7 @@
  *   site_step_back.c: asked. A round given up.
  *   site_supply.c: supplying. The aggregator has lost its directory.
  *   exchange.c: none. The trainer's end.
+ *   exchange_together.c: none. Waits of all ranks.
  *
  * Of the organs, roster has the index taken.
  */

@@ -1,0 +1,75 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# site.outer_state = sharded while the aggregator is away: a stop signal to one rank alone, the lead in the middle of the run and
+# another rank at a start, ends every rank with exit code 75, whether the rounds of all ranks end at one step or not. The run that
+# continues ends as one without signals.
+. "$(dirname "$0")/lib.sh"
+if ! command -v mpirun >/dev/null; then
+    echo "SKIPPED: no mpirun here"
+    exit 77
+fi
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # Open MPI 5; below: Open MPI 4
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # of Open MPI's own memory at its end
+steps=32 every=8 fragments=4
+configure a,b
+sed -i "s/batch_tokens: 128/batch_tokens: 192/" run.yaml # a multiple of three sequences
+if mpirun -n 2 "$atoll" train --config run.yaml --dry-run --site.name a 2>&1 | grep -q "no MPI"; then
+    echo "SKIPPED: this build has no MPI"
+    exit 77
+fi
+rank='"$@" & echo $! >pid.$OMPI_COMM_WORLD_RANK; wait $! || code=$?; echo ${code:-0} >code.$OMPI_COMM_WORLD_RANK'
+# mpirun, which ends the other ranks after one with an exit code, sees none
+site_a() {
+    rm -f pid.* code.*
+    said=$(lines "aggregator unreachable" a.out)
+    mpirun -n 3 sh -c "$rank" sh "$atoll" train --config run.yaml --site.name a --run.dir a --data.train 'data/train-0-*.bin' \
+        --log.progress none --site.outer_state sharded $settings >>a.out 2>&1 &
+    a=$!
+    processes="$processes $a"
+}
+begin() {
+    rm -rf a b aggregator
+    : >a.out
+    : >b.out
+    : >serve.out
+    serve
+    train b
+    b=$pid
+}
+ended() {
+    codes 0
+    ends 0 "$b" "site b"
+    serve_ends
+    same_state a b
+}
+codes() {
+    await "site a does not end" '[ -s code.0 ] && [ -s code.1 ] && [ -s code.2 ]'
+    for each in 0 1 2; do [ "$(cat code.$each)" = "$1" ] || fail "rank $each ended with exit code $(cat code.$each), wanted $1"; done
+    wait "$a" || :
+}
+# stopped RANK: it alone gets SIGTERM, when the site has said that its aggregator is away
+stopped() {
+    until_lines $((said + 1)) "aggregator unreachable" a.out
+    kill -TERM "$(cat "pid.$1")"
+    codes 75
+}
+for settings in "--outer.partition slices --outer.slices embed@8,0-1@8,2@8,3-final@8" "--outer.overlap_steps 2"; do
+    begin
+    site_a
+    ended
+    whole=$(final a)
+
+    begin
+    site_a
+    until_rounds b 5
+    killed "$serve_pid"
+    stopped 0
+    site_a
+    stopped 2
+    serve
+    site_a
+    ended
+    [ "$(final a)" = "$whole" ] || fail "after stops: $(final a), undisturbed: $whole"
+done
