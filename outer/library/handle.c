@@ -685,11 +685,13 @@ static enum err leave(struct atoll *a)
         return e;
     }
     char outer[65];
+    struct counted_last last = {0};
     struct digest d = outer_state_digest(&a->parts->replica, false);
     digest_hex(&d, outer);
+    TRY(counted_last(&last, &a->parts->replica, 0, 1));
     return site_record_final(
         a->record, a->run,
-        &(struct site_final){.step = a->now.step, .replica = &a->parts->replica, .outer = outer});
+        &(struct site_final){.step = a->now.step, .last = &last, .outer = outer});
 }
 
 int atoll_close(struct atoll *run)

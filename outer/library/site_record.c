@@ -154,15 +154,13 @@ void site_record_stop(struct jsonl *r, int64_t step, const char *reason)
 enum err site_record_final(struct jsonl *r, const struct run *run, const struct site_final *f)
 {
     enum err e = ERR_OK;
-    if (f->replica)
-        e = counted_short(f->replica, (const char *const *)run->o.outer_sites.items, 0, 1);
-    if (e != ERR_OK && e != ERR_SHORT)
-        return e;
+    if (f->last)
+        e = counted_short(f->last, (const char *const *)run->o.outer_sites.items);
     jsonl_begin(r, "final");
     jsonl_int(r, "step", f->step);
     for (size_t i = 0; i < f->own_count; i++)
         jsonl_text(r, f->own[i][0], f->own[i][1]);
-    if (f->replica) {
+    if (f->last) {
         jsonl_text(r, "outer", f->outer);
         jsonl_text(r, "short", e == ERR_SHORT ? err_message() : "");
     }

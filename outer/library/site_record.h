@@ -36,9 +36,9 @@ void site_record_notice(struct jsonl *r, const char *text);
 void site_record_stop(struct jsonl *r, int64_t step, const char *reason);
 struct site_final { /* a run of all steps */
     int64_t step;
-    struct outer_state *replica; /* NULL: there is no aggregator */
-    const char *outer;           /* SHA-256 of it, in hexadecimal */
-    const char *const (*own)[2]; /* [own_count] further names and texts */
+    const struct counted_last *last; /* of all fragments; NULL: there is no aggregator */
+    const char *outer;               /* SHA-256 of the outer state, in hexadecimal */
+    const char *const (*own)[2];     /* [own_count] further names and texts */
     size_t own_count;
 };
 /* ERR_SHORT: counted_short says whose data is missing; it is recorded, too. */

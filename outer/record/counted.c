@@ -62,37 +62,48 @@ uint64_t counted_tokens(const struct counted *s)
     return sum;
 }
 
-enum err counted_short(struct outer_state *m, const char *const *names, unsigned index,
-                       unsigned count)
+static void newest_take(struct counted_last *c, const struct manifest *m)
 {
-    struct set missing = {0};
+    if (!c->newest.site_count || m->roster_version > c->newest.roster_version)
+        c->newest = *m;
+}
+
+enum err counted_last(struct counted_last *c, struct outer_state *m, unsigned index, unsigned count)
+{
     struct manifest last;
-    char text[512] = "";
-    size_t n = 0;
-    unsigned newest = index;
-    uint32_t version = 0;
     for (unsigned f = index; f < m->fragments->count; f += count) {
         if (!m->state[f].round)
             continue;
         TRY(outer_state_manifest(m, f, m->state[f].round - 1, &last));
-        if (last.roster_version > version)
-            newest = f;
-        version = last.roster_version > version ? last.roster_version : version;
+        newest_take(c, &last);
         for (uint32_t i = 0; i < last.site_count; i++)
             if (!last.sites[i].included)
-                set_put(&missing, last.sites[i].site, true);
+                set_put(&c->missing, last.sites[i].site, true);
     }
-    if (!set_count(&missing))
-        return ERR_OK;
-    TRY(outer_state_manifest(m, newest, m->state[newest].round - 1, &last));
+    return ERR_OK;
+}
+
+void counted_join(struct counted_last *c, const struct counted_last *other)
+{
+    if (other->newest.site_count)
+        newest_take(c, &other->newest);
+    for (unsigned i = 0; i < ROUND_SITES_MAX; i++)
+        if (set_has(&other->missing, i))
+            set_put(&c->missing, i, true);
+}
+
+enum err counted_short(const struct counted_last *c, const char *const *names)
+{
+    char text[512] = "";
+    size_t n = 0;
     for (unsigned i = 0; i < ROUND_SITES_MAX && n < sizeof text; i++)
-        if (set_has(&missing, i))
+        if (set_has(&c->missing, i))
             n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "",
-                                  manifest_name(&last, names, i));
+                                  manifest_name(&c->newest, names, i));
     if (!n)
         return ERR_OK;
     return err_set(ERR_SHORT,
                    "the run has all its rounds, and its last one is without %u of %u sites (%s): "
                    "what they trained since they were last included is not in the result",
-                   set_count(&missing), last.site_count, text);
+                   set_count(&c->missing), c->newest.site_count, text);
 }

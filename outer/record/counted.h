@@ -31,10 +31,17 @@ void counted_record(struct counted *s, const struct jsonl_row *row);
 struct counted_site counted_of(const struct counted *s, unsigned site);
 uint64_t counted_tokens(const struct counted *s); /* of all sites */
 
-/* The sites that the last round of a fragment does not include: what they trained since they were
- * last included is in no state. Fragments index, index + count, ... ERR_SHORT names them; `names`:
- * outer.sites. A fragment without a round counts as complete. */
-enum err counted_short(struct outer_state *m, const char *const *names, unsigned index,
-                       unsigned count) MUST;
+struct counted_last {       /* of the last rounds of fragments */
+    struct set missing;     /* sites that one of them does not include */
+    struct manifest newest; /* the one of the newest roster; no sites: there was no round */
+};
+/* Adds those of fragments index, index + count, ..., as far as this process holds them. */
+enum err counted_last(struct counted_last *c, struct outer_state *m, unsigned index,
+                      unsigned count) MUST;
+/* Adds what another process of the site has counted. */
+void counted_join(struct counted_last *c, const struct counted_last *other);
+/* What missing sites trained since they were last included is in no state. ERR_SHORT names them;
+ * `names`: outer.sites. A fragment without a round counts as complete. */
+enum err counted_short(const struct counted_last *c, const char *const *names) MUST;
 
 #endif

@@ -96,12 +96,32 @@ static enum err state_digest(struct job *j, char hex[65])
     return ERR_OK;
 }
 
+static struct counted_last counted; /* the lead's: of all fragments */
+
+/* The last rounds of all fragments, wherever they are held. */
+static enum err last_rounds(struct job *j)
+{
+    static struct counted_last other;
+    const struct shards shards = job_shards(j, j->run);
+    enum err e = j->o->parts.site ? counted_last(&counted, &j->o->parts.replica, 0, 1) : ERR_OK;
+    TRY(exchange_agree(&j->o->exchange, e));
+    for (unsigned rank = 1; rank < shards.ranks; rank++) {
+        if (j->coll->rank == (int)rank)
+            other = counted;
+        TRY(j->coll->ops->broadcast_host(j->coll, &other, sizeof other, (int)rank));
+        if (job_lead(j))
+            counted_join(&counted, &other);
+    }
+    return ERR_OK;
+}
+
 enum err job_digest_outer(struct job *j)
 {
     if (!j->outer)
         return ERR_OK;
     for (int i = 0; i < DIGESTS; i++)
         TRY(part_digest(j, (enum part)i, j->told.final[i]));
+    TRY(last_rounds(j));
     return state_digest(j, j->told.final[DIGESTS]);
 }
 
@@ -164,7 +184,7 @@ enum err job_tell_final(struct job *j)
                                          {digest_name[PART_RESIDUAL], hex[PART_RESIDUAL]}};
     return site_record_final(&j->out->record, j->run,
                              &(struct site_final){.step = j->train.step,
-                                                  .replica = j->outer ? &j->o->parts.replica : NULL,
+                                                  .last = j->outer ? &counted : NULL,
                                                   .outer = outer,
                                                   .own = own,
                                                   .own_count = j->outer ? DIGESTS : 1});

@@ -581,9 +581,11 @@ static void final_say(struct serve_tell *t, const char *hex)
 enum err serve_tell_final(struct serve_tell *t)
 {
     char hex[65] = "";
-    enum err e = counted_short(t->replica, (const char *const *)t->run->o.outer_sites.items,
-                               lone(t) ? 0 : (unsigned)t->run->o.serve_index,
-                               lone(t) ? 1 : (unsigned)t->run->o.outer_aggregators);
+    struct counted_last last = {0};
+    enum err e = counted_last(&last, t->replica, lone(t) ? 0 : (unsigned)t->run->o.serve_index,
+                              lone(t) ? 1 : (unsigned)t->run->o.outer_aggregators);
+    if (e == ERR_OK)
+        e = counted_short(&last, (const char *const *)t->run->o.outer_sites.items);
     for (unsigned f = 0; !lone(t) && f < t->replica->fragments->count; f++) {
         if (!serves(t, f))
             continue;

@@ -123,7 +123,9 @@ killed "$serve_pid"
 until_lines 1 "aggregator unreachable" a.out
 serve
 ends_quorum "$a" "site a"
+ended_a=$code
 ends_quorum "$b" "site b"
+[ "$ended_a" -eq "$code" ] || fail "site a ended with exit code $ended_a, site b, which saw the same last rounds, with $code"
 ends_quorum "$c" "site c"
 ends_quorum "$serve_pid" "the aggregator"
 same_state a b c

@@ -84,12 +84,37 @@ static void records_are_read_with_care(void **state)
     assert_int_equal(counted_of(&s, 1).rounds, 0);
 }
 
+/* Of a site whose processes hold fragments each: another one's last round is without a site that
+ * came later, which the manifests here do not know. */
+static void processes_judge_together(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a", "b"};
+    static struct counted_last lead, other, none;
+    lead.newest = (struct manifest){.roster_version = 1, .site_count = 2, .initial = 2};
+    other.newest =
+        (struct manifest){.roster_version = 2, .site_count = 3, .initial = 2, .added = 1};
+    strcpy(other.newest.names[0], "late");
+    set_put(&other.missing, 2, true);
+    assert_int_equal(counted_short(&lead, names), ERR_OK);
+    counted_join(&lead, &none); /* it holds none, or no round was made */
+    assert_int_equal(counted_short(&lead, names), ERR_OK);
+    counted_join(&lead, &other);
+    assert_int_equal(counted_short(&lead, names), ERR_SHORT);
+    assert_non_null(strstr(err_message(), "1 of 3 sites (late)"));
+    set_put(&lead.missing, 0, true);
+    counted_join(&other, &lead); /* in any order */
+    assert_int_equal(counted_short(&other, names), ERR_SHORT);
+    assert_non_null(strstr(err_message(), "2 of 3 sites (a, late)"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(manifests_are_told_as_text),
         cmocka_unit_test(rounds_and_tokens_are_counted),
         cmocka_unit_test(records_are_read_with_care),
+        cmocka_unit_test(processes_judge_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
