@@ -48,7 +48,8 @@ static enum err device_host_alloc(struct dev *d, void **p, size_t bytes)
 static void device_copy(struct dev *d, void *to, const void *from, size_t bytes)
 {
     if (bytes < BIG) { /* even a team of one costs a system call */
-        memcpy(to, from, bytes);
+        if (bytes)     /* else the pointers may be NULL */
+            memcpy(to, from, bytes);
         return;
     }
 #pragma omp parallel num_threads(d->threads)
