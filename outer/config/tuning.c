@@ -122,14 +122,23 @@ void tuning_warning(const struct tuning *t, char *out, size_t size_bytes)
             t->lr, t->mu, (long long)t->every, t->effective / t->reference, t->right_lr);
 }
 
+/* Row outer-rounds: 0.26 at 6 steps, 0.5 at 20, between them on a line over the logarithm. */
+static double short_rate(int64_t every)
+{
+    const double log_every[] = {log(6), log(TUNING_SHORT_EVERY)}, lrs[] = {0.26, 0.5};
+    return round(100 * between(log_every, lrs, 2, log((double)every))) / 100;
+}
+
 struct tuning_momentum tuning_momentum(const struct outer_settings *o, int64_t rounds)
 {
     bool measured = rounds >= TUNING_LEAST_ROUNDS && o->outer_optimizer == OUTER_OPT_MOMENTUM &&
                     o->outer_merge == MERGE_MEAN;
     if (!measured)
         return (struct tuning_momentum){.mu = o->outer_momentum};
-    return rounds <= TUNING_FEW_ROUNDS ? (struct tuning_momentum){true, 0.6, 1}
-                                       : (struct tuning_momentum){true, TABLE_MU, 0};
+    if (rounds <= TUNING_FEW_ROUNDS)
+        return (struct tuning_momentum){true, 0.6, 1};
+    bool brief = o->outer_sync_every < TUNING_SHORT_EVERY;
+    return (struct tuning_momentum){true, TABLE_MU, brief ? short_rate(o->outer_sync_every) : 0};
 }
 
 void tuning_momentum_text(const struct outer_settings *o, int64_t rounds, char *out,
@@ -150,6 +159,12 @@ void tuning_momentum_text(const struct outer_settings *o, int64_t rounds, char *
                  "4 %% lower "
                  "than 0.6 at 150 and at 500 rounds (docs/choosing.md 2)",
                  (long long)rounds, best.mu);
+    else if (best.mu > BETWEEN && best.lr > 0 && o->outer_lr > TUNING_GUARD * best.lr)
+        snprintf(
+            out, size_bytes,
+            "outer.lr = %.4g is high for rounds of %lld steps, where %.4g is near the best one "
+            "measured: at 6 steps 0.26 ended 2 %% lower than 0.5 (docs/choosing.md 2)",
+            o->outer_lr, (long long)o->outer_sync_every, best.lr);
 }
 
 void tuning_log(const struct tuning *t, const struct outer_settings *o, int64_t rounds)

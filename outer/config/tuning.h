@@ -50,15 +50,16 @@ struct tuning tuning_of(const struct outer_settings *o);
 struct tuning tuning_resolve(struct outer_settings *o);
 /* Momentum and rate by the rounds of a fragment: row outer-rounds of docs/reproductions.md, two
  * sites, the rate searched at each momentum. Up to TUNING_FEW_ROUNDS 0.6 with a rate of 1, more:
- * 0.9 with the rate of the table (lr 0). Fewer than TUNING_LEAST_ROUNDS: not measured, 0.9. */
-enum { TUNING_LEAST_ROUNDS = 10, TUNING_FEW_ROUNDS = 90 };
+ * 0.9 with the rate of the table (lr 0), and with a lower one where rounds have fewer steps than
+ * TUNING_SHORT_EVERY. Fewer than TUNING_LEAST_ROUNDS: not measured, 0.9. */
+enum { TUNING_LEAST_ROUNDS = 10, TUNING_FEW_ROUNDS = 90, TUNING_SHORT_EVERY = 20 };
 struct tuning_momentum {
     bool measured; /* false: mu is the configured one */
     double mu, lr;
 };
 struct tuning_momentum tuning_momentum(const struct outer_settings *o, int64_t rounds);
-/* Which momentum ended with less loss in a run of this many rounds; "": the configured one, or
- * nothing is known of this outer.optimizer. */
+/* Which momentum, or which rate of short rounds, ended with less loss in a run of this many rounds;
+ * "": the configured one, or nothing is known of this outer.optimizer. */
 void tuning_momentum_text(const struct outer_settings *o, int64_t rounds, char *out,
                           size_t size_bytes);
 /* Text: the rate and its source. */

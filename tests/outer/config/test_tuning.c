@@ -199,6 +199,35 @@ static void momentum_follows_the_rounds(void **state)
     assert_string_equal(text, "");
 }
 
+/* The same row: 0.26 at 6 steps, 0.5 at 20; the default of outer.lr is 0.5 at 6 steps. */
+static void short_rounds_want_a_lower_rate(void **state)
+{
+    (void)state;
+    char text[512];
+    struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, 6, 0);
+    o.outer_momentum = 0.9;
+    assert_true(fabs(tuning_momentum(&o, 500).lr - 0.26) < 1e-9);
+    tuning_resolve(&o);
+    tuning_momentum_text(&o, 500, text, sizeof text);
+    assert_non_null(strstr(text, "0.26 is near the best"));
+    o.outer_lr = 0.3;
+    tuning_momentum_text(&o, 500, text, sizeof text);
+    assert_string_equal(text, "");
+    o.outer_sync_every = 11; /* the middle of the line over log H */
+    assert_true(fabs(tuning_momentum(&o, 500).lr - 0.38) < 1e-9);
+    o.outer_sync_every = 1; /* not measured: not below what was */
+    assert_true(fabs(tuning_momentum(&o, 500).lr - 0.26) < 1e-9);
+    o.outer_sync_every = 20;
+    o.outer_lr = 2;
+    assert_true(tuning_momentum(&o, 500).lr == 0);
+    tuning_momentum_text(&o, 500, text, sizeof text);
+    assert_string_equal(text, "");
+    o.outer_sync_every = 6;
+    o.outer_optimizer = OUTER_OPT_ADAM;
+    tuning_momentum_text(&o, 500, text, sizeof text);
+    assert_string_equal(text, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +237,7 @@ int main(void)
         cmocka_unit_test(unset_takes_the_table_and_is_pinned),
         cmocka_unit_test(radial_takes_a_lower_rate),
         cmocka_unit_test(momentum_follows_the_rounds),
+        cmocka_unit_test(short_rounds_want_a_lower_rate),
         cmocka_unit_test(small_rounds_are_warned_of),
         cmocka_unit_test(momentum_on_a_residual_is_warned_of),
     };
