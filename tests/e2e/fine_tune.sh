@@ -54,8 +54,7 @@ grep '"kind":"step"' alone/metrics.jsonl | while read -r line; do
     echo
 done >tokens.txt
 [ "$(sort -n tokens.txt | head -n 1)" -lt 256 ] || fail "every step counts 256 tokens: slots, and not what is in them"
-if command -v mpirun >/dev/null && ! mpirun --allow-run-as-root --oversubscribe -n 2 "$atoll" train --config run.yaml --dry-run 2>&1 |
-    grep -q "no MPI"; then
+if has_mpi; then
     mpirun --allow-run-as-root --oversubscribe -n 2 "$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir ranks \
         --data.train "data/train-0-*.bin" --train.steps 6 --log.progress none >ranks.out 2>&1 || fail "two ranks"
     for step in 1 2 6; do

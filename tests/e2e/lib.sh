@@ -35,6 +35,9 @@ again() { # again WORDS...: the script from its beginning, since a busy machine 
     E2E_ATTEMPT=$((attempt + 1)) exec "$here/$(basename "$0")" "$atoll" "$PWD"
 }
 
+# mpirun is there, and the program is built with MPI.
+has_mpi() { command -v mpirun >/dev/null && ! "$atoll" --version | grep -q "no MPI"; }
+
 # Waiting is for a condition, never for a time: machines are busy, sanitizers slow. What never comes ends here after minutes of an
 # idle machine, and says what it was.
 await() { # await WORDS CONDITION: until this shell code succeeds; WORDS say what never came
