@@ -189,11 +189,16 @@ static enum err identity_write(struct site *s)
 
 enum err site_id_again(struct site *s, const char *path)
 {
-    unsigned peer = WIRE_AGGREGATORS_MAX;
-    if (strcmp(path, identity_file) == 0)
+    char own[IDENTITY_PATH_BYTES];
+    unsigned rank = 0, peer = WIRE_AGGREGATORS_MAX;
+    identity_path(own, s);
+    if (strcmp(path, own) == 0)
         return identity_write(s);
-    (void)sscanf(path, "id/announced.%u", &peer);
-    return site_identity_again(s, peer);
+    if (sscanf(path, "id/announced.%u", &peer) != 1)
+        (void)sscanf(path, "id/rank.%u.announced.%u", &rank, &peer);
+    return rank == s->replica->o.shards.rank
+               ? site_identity_again(s, peer)
+               : err_set(ERR_CORRUPT, "of a rank that this site no longer has");
 }
 
 enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out)

@@ -7,6 +7,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include "kernels/base/log.h"
 #include "outer/site/site_own.h"
 #include "outer/site/site_repair.h"
@@ -175,7 +176,7 @@ static enum err outbox_mend(void *self, const struct scrub_file *f)
 static enum err id_mend(void *self, const struct scrub_file *f)
 {
     struct site *s = scrubbed_site(self);
-    return site_unlocked(s, site_joint(s) ? ERR_INPUT /* the lead's */ : site_id_again(s, f->path));
+    return site_unlocked(s, site_id_again(s, f->path));
 }
 
 static enum err begun_mend(void *self, const struct scrub_file *f)
@@ -188,6 +189,7 @@ static enum err begun_mend(void *self, const struct scrub_file *f)
 static const struct scrub_row rows[] = {
     {"begun", SCRUB_RECORD, begun_mend, "keep this process running; see its disk"},
     {"id/site", SCRUB_RECORD, id_mend, "keep this process running; see its disk"},
+    {"id/rank.*", SCRUB_RECORD, id_mend, "keep this process running; see its disk"},
     {"id/marks", SCRUB_RECORD, NULL, "the next checkpoint replaces it"},
     {"id/announced.*", SCRUB_RECORD, id_mend, "the next start of the aggregator replaces it"},
     {"frag/#/CURRENT", SCRUB_RECORD, current_mend, "keep this process running; see its disk"},
@@ -204,6 +206,20 @@ static const struct scrub_row rows[] = {
      "a restart takes another checkpoint; the next one replaces it"},
 };
 
+/* Where ranks hold fragments each: of their own fragments and id/rank.R.* the rank's, all else the
+ * lead's. */
+static bool file_wanted(void *self, const struct scrub_file *f)
+{
+    static const char *const of_fragments[] = {"frag/", "outbox/", "eager/"};
+    const struct shards *x = &((const struct site *)self)->replica->o.shards;
+    unsigned rank = 0;
+    for (size_t i = 0; i < sizeof of_fragments / sizeof *of_fragments; i++)
+        if (strncmp(f->path, of_fragments[i], strlen(of_fragments[i])) == 0)
+            rank = shards_holder(x, (unsigned)f->number[0]);
+    (void)sscanf(f->path, "id/rank.%u.", &rank);
+    return x->rank == (rank < x->ranks ? rank : 0);
+}
+
 enum err site_scrub_open(struct site_scrub **out, struct site *s, struct arena *perm)
 {
     if (!s->o->scrub_every_ms)
@@ -217,6 +233,7 @@ enum err site_scrub_begin(struct site *s)
 {
     const struct scrub_options o = {.rows = rows,
                                     .row_count = sizeof rows / sizeof *rows,
+                                    .wanted = file_wanted,
                                     .every_ms = s->o->scrub_every_ms,
                                     .bytes_per_s = s->o->scrub_bytes_per_s,
                                     .self = s};

@@ -264,6 +264,8 @@ static enum err file_mend(struct scrub *s, const struct scrub_row *row, const st
 static enum err file_scrub(struct scrub *s, const struct scrub_row *row, const struct scrub_file *f)
 {
     char quoted[2 * SCRUB_TEXT_MAX];
+    if (s->o.wanted && !s->o.wanted(s->o.self, f))
+        return ERR_OK;
     enum err e = file_check_twice(s, row, f->path);
     if (e == ERR_STOPPED)
         return e;

@@ -39,10 +39,12 @@ struct scrub_row {
 };
 struct scrub_options {
     const struct scrub_row *rows; /* borrowed */
+    /* Is the file this process's to check? NULL: every file is. By the scrub's thread. */
+    bool (*wanted)(void *self, const struct scrub_file *f);
     size_t row_count;
     uint64_t every_ms;    /* from the begin of a pass to the begin of the next */
     uint64_t bytes_per_s; /* read at most */
-    void *self;           /* of the repairs */
+    void *self;           /* of these */
 };
 struct scrub_counts {
     uint64_t passes;                    /* ended */

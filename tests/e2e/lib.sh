@@ -50,6 +50,17 @@ await() { # await WORDS CONDITION: until this shell code succeeds; WORDS say wha
 }
 # Has this process its own answer to Ctrl-C? Before, it would simply end.
 catches_int() { sed -n 's/^SigCgt:.*\(.\)$/\1/p' "/proc/$1/status" | grep -q '[2367abef]'; }
+# Ends the script where there is no MPI; then mpirun starts more ranks than there are cores, root's too.
+needs_mpi() {
+    export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # Open MPI 5; below: Open MPI 4
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+        OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
+    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # of Open MPI's own memory at its end
+    if ! command -v mpirun >/dev/null || mpirun -n 1 "$atoll" doctor 2>&1 | grep -qi "no MPI"; then
+        echo "SKIPPED: no mpirun here, or this build has no MPI"
+        exit 77
+    fi
+}
 # A command that would hang if something were wrong, and takes seconds otherwise.
 bounded() { timeout 900 "$@"; }
 

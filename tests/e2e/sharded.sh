@@ -4,21 +4,10 @@
 # is that of the same ranks with all of it at the lead, bit for bit, blocking and overlapped, after a killed rank and a killed
 # aggregator; and the directory goes from three ranks to two, and to one that holds all.
 . "$(dirname "$0")/lib.sh"
-if ! command -v mpirun >/dev/null; then
-    echo "SKIPPED: no mpirun here"
-    exit 77
-fi
-export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # Open MPI 5; below: Open MPI 4
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # of Open MPI's own memory at its end
+needs_mpi
 steps=32 every=8 fragments=4
 configure a,b
 sed -i "s/batch_tokens: 128/batch_tokens: 192/" run.yaml # a multiple of three sequences, and of two
-if mpirun -n 2 "$atoll" train --config run.yaml --dry-run --site.name a 2>&1 | grep -q "no MPI"; then
-    echo "SKIPPED: this build has no MPI"
-    exit 77
-fi
 # ranks N [--section.key value ...]: site a
 ranks() {
     number=$1

@@ -4,21 +4,10 @@
 # another rank at a start, ends every rank with exit code 75, whether the rounds of all ranks end at one step or not. The run that
 # continues ends as one without signals.
 . "$(dirname "$0")/lib.sh"
-if ! command -v mpirun >/dev/null; then
-    echo "SKIPPED: no mpirun here"
-    exit 77
-fi
-export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # Open MPI 5; below: Open MPI 4
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # of Open MPI's own memory at its end
+needs_mpi
 steps=32 every=8 fragments=4
 configure a,b
 sed -i "s/batch_tokens: 128/batch_tokens: 192/" run.yaml # a multiple of three sequences
-if mpirun -n 2 "$atoll" train --config run.yaml --dry-run --site.name a 2>&1 | grep -q "no MPI"; then
-    echo "SKIPPED: this build has no MPI"
-    exit 77
-fi
 rank='"$@" & echo $! >pid.$OMPI_COMM_WORLD_RANK; wait $! || code=$?; echo ${code:-0} >code.$OMPI_COMM_WORLD_RANK'
 # mpirun, which ends the other ranks after one with an exit code, sees none
 site_a() {
