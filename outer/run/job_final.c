@@ -32,67 +32,100 @@ enum err job_digest_inner(struct job *j)
     return ERR_OK;
 }
 
-/* A part that rank `from` has into the lead's digest, piece by piece. Without bytes: there is none.
- */
-static enum err part_add(struct job *j, struct digest_stream *s, struct file_part part, int from)
+/* The digests at the end, in the order of job_told.final. */
+enum { SUM_STATE = DIGESTS, SUMS, FRAGMENT_PARTS_MAX = OUTER_STATE_SHARED_MAX + DIGESTS };
+struct final_parts { /* of one fragment, at the rank that holds it */
+    unsigned count;
+    struct final_part {
+        const uint8_t *data; /* of that rank */
+        uint64_t size_bytes;
+        unsigned sums; /* bit i: it is part of sum i */
+    } part[FRAGMENT_PARTS_MAX];
+    struct digest sum; /* what `data` of the state may be */
+};
+
+static void final_part_add(struct final_parts *p, enum part part, const float *x, size_t elements)
+{
+    unsigned i = 0;
+    while (i < p->count && p->part[i].data != (const uint8_t *)x)
+        i++;
+    if (!x)
+        return;
+    if (i == p->count)
+        p->part[p->count++] =
+            (struct final_part){.data = (const uint8_t *)x, .size_bytes = elements * sizeof *x};
+    p->part[i].sums |= 1u << part;
+}
+
+/* Arrays that the state's digest reads, too, come once. */
+static void final_parts(struct job *j, unsigned f, struct final_parts *p)
+{
+    struct file_part shared[OUTER_STATE_SHARED_MAX];
+    const struct outer_state_fragment *s = &j->o->parts.replica.state[f];
+    size_t elements = j->run->sync.fragments.f[f].elements;
+    p->count = (unsigned)outer_state_digested(&j->o->parts.replica, f, &p->sum, shared);
+    for (unsigned i = 0; i < p->count; i++)
+        p->part[i] = (struct final_part){shared[i].data, shared[i].size_bytes, 1u << SUM_STATE};
+    final_part_add(p, PART_THETA, s->theta, elements);
+    final_part_add(p, PART_MOMENTUM, s->slab[0], elements);
+    final_part_add(p, PART_RESIDUAL, s->residual, elements);
+}
+
+static void sums_add(struct job *j, struct digest_stream sums[SUMS], const struct final_part *part,
+                     const uint8_t *data, size_t n)
+{
+    for (unsigned i = 0; job_lead(j) && i < SUMS; i++)
+        if (part->sums >> i & 1)
+            digest_add(&sums[i], data, n);
+}
+
+/* A part that rank `from` has into the lead's sums, piece by piece. */
+static enum err part_share(struct job *j, struct digest_stream sums[SUMS],
+                           const struct final_part *part, int from)
 {
     static uint8_t piece[1 << 18];
-    if (from == 0) {
-        if (job_lead(j) && part.size_bytes)
-            digest_add(s, part.data, part.size_bytes);
-        return ERR_OK;
-    }
-    TRY(j->coll->ops->broadcast_host(j->coll, &part.size_bytes, sizeof part.size_bytes, from));
-    for (size_t at = 0; at < part.size_bytes; at += sizeof piece) {
-        size_t n = part.size_bytes - at < sizeof piece ? part.size_bytes - at : sizeof piece;
+    for (size_t at = 0; at < part->size_bytes; at += sizeof piece) {
+        size_t n = part->size_bytes - at < sizeof piece ? part->size_bytes - at : sizeof piece;
         if (j->coll->rank == from)
-            memcpy(piece, (const uint8_t *)part.data + at, n);
+            memcpy(piece, part->data + at, n);
         TRY(j->coll->ops->broadcast_host(j->coll, piece, n, from));
-        if (job_lead(j))
-            digest_add(s, piece, n);
+        sums_add(j, sums, part, piece, n);
     }
     return ERR_OK;
 }
 
-/* SHA-256 over all fragments in order. "-": there is none. */
-static enum err part_digest(struct job *j, enum part part, char hex[65])
+static enum err fragment_sums(struct job *j, struct digest_stream sums[SUMS], unsigned f)
 {
     const struct shards shards = job_shards(j, j->run);
-    struct digest_stream s;
-    snprintf(hex, 65, "-");
-    if (part == PART_MOMENTUM && !outer_opt_slabs(&j->run->sync.outer))
-        return ERR_OK;
-    digest_open(&s);
-    for (unsigned f = 0; f < j->run->sync.fragments.count; f++) {
-        const struct outer_state_fragment *all = j->o->parts.replica.state;
-        const float *x = !shards_hold(&shards, f) ? NULL
-                         : part == PART_THETA     ? all[f].theta
-                         : part == PART_MOMENTUM  ? all[f].slab[0]
-                                                  : all[f].residual;
-        size_t bytes = x ? j->run->sync.fragments.f[f].elements * sizeof *x : 0;
-        TRY(part_add(j, &s, (struct file_part){x, bytes}, (int)shards_holder(&shards, f)));
-    }
-    struct digest d = digest_close(&s);
-    digest_hex(&d, hex);
+    int from = (int)shards_holder(&shards, f);
+    struct final_parts p = {0};
+    if (shards_hold(&shards, f))
+        final_parts(j, f, &p);
+    if (from != 0)
+        TRY(j->coll->ops->broadcast_host(j->coll, &p, sizeof p, from));
+    for (unsigned i = 0; i < p.count; i++)
+        if (from == 0)
+            sums_add(j, sums, &p.part[i], p.part[i].data, p.part[i].size_bytes);
+        else
+            TRY(part_share(j, sums, &p.part[i], from));
     return ERR_OK;
 }
 
-/* outer_state_digest, wherever the fragments are held. */
-static enum err state_digest(struct job *j, char hex[65])
+/* SHA-256 over all fragments in order, wherever they are held; the state's is outer_state_digest.
+ * "-": there is none. */
+static enum err final_sums(struct job *j, char hex[SUMS][65])
 {
-    const struct shards shards = job_shards(j, j->run);
-    struct digest_stream s;
-    digest_open(&s);
-    for (unsigned f = 0; f < j->run->sync.fragments.count; f++) {
-        struct file_part parts[OUTER_STATE_SHARED_MAX] = {0};
-        struct digest sum;
-        if (shards_hold(&shards, f))
-            (void)outer_state_digested(&j->o->parts.replica, f, &sum, parts);
-        for (unsigned i = 0; i < OUTER_STATE_SHARED_MAX; i++)
-            TRY(part_add(j, &s, parts[i], (int)shards_holder(&shards, f)));
+    struct digest_stream sums[SUMS];
+    for (unsigned i = 0; i < SUMS; i++)
+        digest_open(&sums[i]);
+    for (unsigned f = 0; f < j->run->sync.fragments.count; f++)
+        TRY(fragment_sums(j, sums, f));
+    for (unsigned i = 0; i < SUMS; i++) {
+        struct digest d = digest_close(&sums[i]);
+        digest_hex(&d, hex[i]);
     }
-    struct digest d = digest_close(&s);
-    digest_hex(&d, hex);
+    if (!outer_opt_slabs(&j->run->sync.outer))
+        snprintf(hex[PART_MOMENTUM], sizeof hex[PART_MOMENTUM], "-");
     return ERR_OK;
 }
 
@@ -119,10 +152,8 @@ enum err job_digest_outer(struct job *j)
 {
     if (!j->outer)
         return ERR_OK;
-    for (int i = 0; i < DIGESTS; i++)
-        TRY(part_digest(j, (enum part)i, j->told.final[i]));
     TRY(last_rounds(j));
-    return state_digest(j, j->told.final[DIGESTS]);
+    return final_sums(j, j->told.final);
 }
 
 static size_t farewell_totals(struct job *j, char *out, size_t size)
