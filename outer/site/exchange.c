@@ -7,6 +7,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/log.h"
 #include "outer/site/site_marks.h"
+#include "outer/store/state_digest.h"
 
 static bool exchange_lead(const struct exchange *s)
 {
@@ -252,16 +253,22 @@ static enum err take_recorded(struct exchange *s, unsigned f, uint64_t round, fl
 
 /* ---- marks of checkpoints ---- */
 
-/* Digest of the local parameters. */
-static enum err fragment_digest(struct exchange *s, unsigned f, float *piece, size_t room,
+/* Of the local parameters, by the rule of outer.state_digest: of all bytes, or of the leaves'
+ * digests.
+ */
+enum { DIGEST_PIECE = 16 * STATE_LEAF };
+
+static enum err fragment_digest(struct exchange *s, unsigned f, float *piece,
                                 struct digest_stream *d)
 {
     const struct fragment *part = &s->o.rules.fragments->f[f];
     TRY(s->t.gather(s->t.self, part, s->fragment));
-    for (size_t at = 0, n = part->elements; at < n; at += room) {
-        size_t bytes = (n - at < room ? n - at : room) * sizeof *piece;
-        s->t.dev->ops->copy(s->t.dev, piece, s->fragment + at, bytes);
-        digest_add(d, piece, bytes);
+    for (size_t at = 0, n = part->elements; exchange_lead(s) && at < n; at += DIGEST_PIECE) {
+        size_t count = n - at < DIGEST_PIECE ? n - at : DIGEST_PIECE;
+        const struct file_part bytes = {piece, count * sizeof *piece};
+        const struct state_cut cut = {s->o.replica->o.digest, count, s->o.replica->dev->threads};
+        s->t.dev->ops->copy(s->t.dev, piece, s->fragment + at, bytes.size_bytes);
+        state_digest_add(d, &cut, &bytes, 1, NULL);
     }
     return ERR_OK;
 }
@@ -269,16 +276,15 @@ static enum err fragment_digest(struct exchange *s, unsigned f, float *piece, si
 /* On the lead, and wherever gather wants to be called; elsewhere nothing. */
 static enum err parameters_digest(struct exchange *s, struct digest *out)
 {
-    enum { PIECE = 1 << 20 };
     struct arena scratch = arena_make(0);
     struct digest_stream d;
     if (!rank_gathers(s, exchange_lead(s)))
         return ERR_OK;
-    float *piece = arena_array(&scratch, PIECE, sizeof *piece);
+    float *piece = arena_array(&scratch, DIGEST_PIECE, sizeof *piece);
     enum err e = piece ? ERR_OK : ERR_MEMORY;
     digest_open(&d);
     for (unsigned f = 0; e == ERR_OK && f < s->o.rules.fragments->count; f++)
-        e = fragment_digest(s, f, piece, PIECE, &d);
+        e = fragment_digest(s, f, piece, &d);
     arena_free(&scratch);
     *out = digest_close(&d);
     TRY(e);

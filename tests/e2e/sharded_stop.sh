@@ -44,7 +44,7 @@ stopped() {
     kill -TERM "$(cat "pid.$1")"
     codes 75
 }
-for settings in "--outer.partition slices --outer.slices embed@8,0-1@8,2@8,3-final@8" "--outer.overlap_steps 2"; do
+for settings in "--outer.partition slices --outer.slices embed@8,0-1@8,2@8,3-final@8" "--outer.overlap_steps 2 --outer.state_digest leaves"; do
     begin
     site_a
     ended
