@@ -10,7 +10,7 @@
 #               each command printed
 #     --csv     where the rows of the benches go, default OUT/results.csv
 #     --budget  seconds for all stages together, default no limit. What does not fit is listed as NOT RUN.
-#     --stages  of device,tests,speed,torch,ops,counters,sanitizer,program,ranks,models,curves: default all, in this order
+#     --stages  of device,tests,speed,torch,ops,counters,sanitizer,program,shards,ranks,models,curves: default all, in this order
 #     --gpus    how many of the machine's GPUs one site uses, default all. Two or more: losses, killed ranks, rejoining
 #     --shard   GPT-2 tokens (.bin of llm.c) for the curves; without it a byte model on the repository's text
 #     --arch    CUDA architectures to build for, default 90a-real
@@ -26,13 +26,13 @@
 #   speed      GPT-2 124M, class by class                torch     the same model in PyTorch, with each attention kernel
 #   ops        every operation compared with a copy    counters  time, bytes, warps and cache hits of each kernel (ncu)
 #   sanitizer  memcheck and racecheck on four programs   program   two sites, kill -9, stop and resume, overlap
-#   ranks      NCCL, several GPUs in a site              models    Llama 1B, GPT-2 1.5B, LAMB, CUDA graphs
-#   curves     60 steps compared with PyTorch
+#   shards     parameters and outer state over ranks     ranks     NCCL, several GPUs in a site
+#   models     Llama 1B, GPT-2 1.5B, LAMB, CUDA graphs   curves    60 steps compared with PyTorch
 # The last line is "N passed, N failed, N skipped". ATOLL_GPU_AT_ONCE tests run side by side, default half the cores.
 # What needs no GPU (contraction, registers, cuDNN's plans) is in ctest of a build with -DCUDA=ON.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd) || exit
-stages=device,tests,speed,torch,ops,counters,sanitizer,program,ranks,models,curves
+stages=device,tests,speed,torch,ops,counters,sanitizer,program,shards,ranks,models,curves
 all=$stages debs='' arch=90a-real shard='' gpus='' built=no pack='' out='' csv='' budget=''
 usage() {
     echo "usage: tests/gpu.sh [--pack FILE | --built] [--out FOLDER] [--csv FILE] [--budget SECONDS] [--stages LIST]" \
@@ -309,6 +309,20 @@ if part program; then
         fi
     done
     collect
+fi
+
+# shards NAME RANKS: on as many GPUs, or on the only one, which NCCL takes from 2.30.3 on, as an experiment.
+shards() {
+    run "$1" 240 8 "this NCCL takes one rank for each GPU" env ATOLL_E2E_GPUS="$2" NCCL_MULTI_RANK_GPU_ENABLE=1 \
+        tests/e2e/gpu_shards.sh "$build/bin/atoll" "$build/tests/gpu_shards.dir"
+}
+if part shards; then
+    if [ $gpu = no ] || [ $net = OFF ]; then
+        skip "no GPU, or a build without the network" "shards on two ranks" "shards on one rank"
+    else
+        if [ -e "$build/bin/libatoll_nccl.so" ]; then shards "shards on two ranks" 2; else skip "no NCCL" "shards on two ranks"; fi
+        shards "shards on one rank" 1
+    fi
 fi
 
 if part ranks; then . tests/gpu_ranks.sh; fi

@@ -11,7 +11,7 @@ ln -s "$atoll" none/bin/atoll
 ATOLL_BUILD=$PWD/none "$root/tests/gpu.sh" --built --out report >none.out 2>&1 || fail "without a GPU: exit code $?"
 tail -n 1 none.out | grep -qE '^0 passed, 0 failed, [0-9]+ skipped$' || fail "without a GPU the last line is $(tail -n 1 none.out)"
 for name in device test_cuda_fp8 "train 124m x 64 adamw" "PyTorch 124m x 64 cudnn" ops counters "memcheck ops" "racecheck outer" \
-    "two_sites on the GPU" "ranks over NCCL" "train 1b x 16 adamw" "60 steps against PyTorch"; do
+    "two_sites on the GPU" "shards on two ranks" "shards on one rank" "ranks over NCCL" "train 1b x 16 adamw" "60 steps against PyTorch"; do
     grep -q "^SKIPPED  $name: no GPU" none.out || fail "without a GPU, $name: $(grep -F "$name" none.out)"
 done
 cmp -s report/summary.txt none.out || grep -q '^SKIPPED' report/summary.txt || fail "no summary"
@@ -57,6 +57,17 @@ done
 grep -q 'the third value differs' card.out || fail "the failed test's words are missing"
 tail -n 1 card.out | grep -qE '^12 passed, 1 failed, 1 skipped$' || fail "last line: $(tail -n 1 card.out)"
 grep -qx row report/results.csv || fail "no row of the bench in report/results.csv"
+
+# Shards: NCCL refuses two ranks on the only GPU, which is a skip; what one rank says is a failure.
+echo 'case $1 in doctor) echo "network yes" ;; train) echo "ncclInvalidUsage: Duplicate GPU" >&2; exit 1 ;; esac' | program card/bin/atoll
+: >card/bin/libatoll_nccl.so
+code=0
+on_card --stages shards >shards.out 2>&1 || code=$?
+[ $code = 1 ] || fail "a rank that fails ends with exit code $code"
+for line in "SKIPPED  shards on two ranks: this NCCL takes one rank for each GPU" "FAILED   shards on one rank (exit 1)"; do
+    grep -qF "$line" shards.out || fail "\"$line\" is missing: $(cat shards.out)"
+done
+echo 'echo "network no"' | program card/bin/atoll
 
 # The budget ends a program that hangs, which is no failure, and nothing starts after it.
 mv hangs card/tests/test_cuda_model
