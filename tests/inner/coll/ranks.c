@@ -12,6 +12,9 @@
  *                                             memory: planned and largest bytes of each rank
  *                                             record: also writes what an independent reference
  *                                             needs (below)
+ *     ranks batch FILE                        one start for many runs: each line of it is
+ *                                             OUTPUT DIR HOW [--KEY VALUE ..], what `train` would
+ *                                             print goes to OUTPUT
  *     ranks private DIR [--KEY VALUE ..]      the sum of the clipped records of a step over the
  *                                             ranks, next to that of one process
  *     ranks parts DTYPE                       gathers and scatters of parts, equal and unequal, in
@@ -23,10 +26,14 @@
  *     ranks same DIR DIR                      parameters and moments: the same bits
  */
 #include <math.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 #include "inner/coll/reduce.h"
 #include "tests/inner/coll/ranks_parts.h"
 #include "tests/inner/params.h"
@@ -36,6 +43,16 @@
 #include "kernels/base/rng.h"
 #include "kernels/base/bytes.h"
 #include "kernels/base/log.h"
+
+/* Ranks that wait in Open MPI call this without end; half of the processor time of a test was this
+ * call. Now and then it sleeps. */
+int sched_yield(void)
+{
+    static _Thread_local unsigned calls;
+    if (++calls % 8)
+        return (int)syscall(SYS_sched_yield);
+    return nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
 
 static atomic_int stop;
 static const char *mishap = "", *folder;
@@ -327,6 +344,7 @@ static enum err open_train(struct train *t, struct dev **d, struct coll *c, cons
                            int extra, char **extras, struct arena *a)
 {
     static struct settings s;
+    s = (struct settings){0};
     char *shard, *inner, *gpu;
     TRY_ALLOC(gpu = arena_printf(a, "cuda:%d", c->local_rank));
     const char *type = getenv("ATOLL_TEST_TYPE");
@@ -381,6 +399,42 @@ static enum err train(struct coll *c, const char *dir, int extra, char **extras,
     train_close(&t);
     dev_close(d);
     return ERR_OK;
+}
+
+/* ---- batch ---- */
+/* One line of the file, as in a process of its own. */
+static enum err batch_line(struct coll *c, char *line)
+{
+    enum { WORDS_MAX = 64 };
+    struct arena a = arena_make(0);
+    char *words[WORDS_MAX], *rest = NULL;
+    int n = 0;
+    for (char *w = strtok_r(line, " \n", &rest); w; w = strtok_r(NULL, " \n", &rest)) {
+        if (n == WORDS_MAX)
+            return err_set(ERR_CONFIG, "more than %d words in a line", WORDS_MAX);
+        words[n++] = w;
+    }
+    if (n < 3 || !freopen(words[0], "a", stdout))
+        return err_set(ERR_IO, "%s: not opened", n < 3 ? "a line" : words[0]);
+    stop = 0;
+    folder = words[1], mishap = words[2];
+    enum err e = train(c, words[1], n - 3, words + 3, &a);
+    arena_free(&a);
+    if (e)
+        fprintf(stderr, "ranks: in the run of %s:\n", words[0]);
+    return fflush(stdout) == 0 ? e : err_set(ERR_IO, "%s: not written", words[0]);
+}
+
+static enum err batch(struct coll *c, const char *path)
+{
+    char line[4096];
+    FILE *f = fopen(path, "r");
+    enum err e = f ? ERR_OK : err_set(ERR_IO, "%s: not opened", path);
+    while (!e && fgets(line, sizeof line, f))
+        e = batch_line(c, line);
+    if (f)
+        fclose(f);
+    return e;
 }
 
 /* ---- sum ---- */
@@ -497,6 +551,10 @@ int main(int argc, char **argv)
         if (!e)
             e = ranks_parts(c, on_gpu() ? arena_printf(&a, "cuda:%d", c->local_rank) : "cpu",
                             argv[2]);
+    } else if (argc == 3 && !strcmp(argv[1], "batch")) {
+        e = coll_open(&c, on_gpu() ? "cuda" : "cpu");
+        if (!e)
+            e = batch(c, argv[2]);
     } else if (argc > 3 && !strcmp(argv[1], "train")) {
         mishap = argv[3];
         folder = argv[2];
