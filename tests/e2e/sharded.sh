@@ -68,7 +68,7 @@ for settings in "" "--outer.overlap_steps 2 --outer.state_digest leaves --train.
     of_a=$(pgrep -P "$a") # the ranks, in the order of their start
     killed "$(echo "$of_a" | tail -n 1)" # not the lead
     wait "$a" 2>/dev/null || :
-    await "the ranks of site a do not end" '! ps -p "$(echo $of_a | tr " " ,)" >/dev/null' # mpirun may end before them
+    await "the ranks of site a do not end" '! ps -o stat= -p "$(echo $of_a | tr " " ,)" | grep -qv Z' # mpirun may end before them
     ranks 3 --site.outer_state sharded
     until_rounds b 10
     killed "$serve_pid"

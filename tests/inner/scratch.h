@@ -12,13 +12,14 @@
 #include <string.h>
 #include <cmocka.h>
 #include "kernels/base/file.h"
+#include "tests/scratch_place.h"
 
 static char scratch_root[64];
 
 static inline int scratch_open(void **state)
 {
     (void)state;
-    strcpy(scratch_root, "/tmp/atoll-test-XXXXXX");
+    snprintf(scratch_root, sizeof scratch_root, "%s/atoll-test-XXXXXX", scratch_place());
     return mkdtemp(scratch_root) ? 0 : -1;
 }
 

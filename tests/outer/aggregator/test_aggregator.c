@@ -21,6 +21,7 @@
 #include "outer/organ/roster/roster_organ.h"
 #include "tests/outer/toy_replica.h"
 #include "tests/sim/mutants.h"
+#include "tests/scratch_place.h"
 
 enum { N = 3, P = 2 };
 static const char *const names[N + 1] = {"a", "b", "c", "d"}; /* d: added by an operator */
@@ -2599,7 +2600,7 @@ static int open_all(void **state)
     (void)state;
     static struct tensor tensors[TOY_TENSORS_MAX];
     log_to(no_log, NULL);
-    snprintf(t.root, sizeof t.root, "/tmp/test_aggregator.%d", (int)getpid());
+    snprintf(t.root, sizeof t.root, "%s/test_aggregator.%d", scratch_place(), (int)getpid());
     snprintf(t.revoked, sizeof t.revoked, "%s.revoked", t.root);
     t.forever = arena_make(0);
     t.table = toy_table(tensors, 4);

@@ -16,6 +16,7 @@
 #include "outer/config/identity.h"
 #include "tests/outer/toy.h"
 #include "tests/sim/mutants.h"
+#include "tests/scratch_place.h"
 
 enum { N = 3, P = 2, ROUND = 5, KEEP = 3 };
 static const char *const names[N] = {"a", "b", "c"};
@@ -40,7 +41,7 @@ static void no_log(void *self, enum log_level level, const char *line)
 
 static void begin(bool strict, uint64_t straggler_ms)
 {
-    strcpy(t.root, "/tmp/atoll_test_supply_XXXXXX");
+    snprintf(t.root, sizeof t.root, "%s/atoll_test_supply_XXXXXX", scratch_place());
     assert_non_null(mkdtemp(t.root));
     t.perm = arena_make(0);
     assert_int_equal(env_posix_open(&t.env, t.root), ERR_OK);

@@ -17,6 +17,7 @@
 #include "outer/organ/archive/replay.h"
 #include "tests/outer/toy_replica.h"
 #include "tests/sim/mutants.h"
+#include "tests/scratch_place.h"
 
 enum { SITES = 3, FRAGMENTS = 2, ROUNDS = 6, FOUND_MAX = 64 };
 static const char *const roster[SITES] = {"a", "b", "c"};
@@ -673,7 +674,7 @@ int main(int argc, char **argv)
         return 2;
     const struct fragment_plan plan = {FRAGMENT_STRIDED, FRAGMENTS, .synchronised = {true}};
     log_min(LOG_ERROR);
-    snprintf(root, sizeof root, "/tmp/test_replay.XXXXXX");
+    snprintf(root, sizeof root, "%s/test_replay.XXXXXX", scratch_place());
     if (!mkdtemp(root) || toy_device(&cpu, &work) != ERR_OK)
         return 1;
     table = toy_table(tensors, 4);

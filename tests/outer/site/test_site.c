@@ -24,6 +24,7 @@
 #include "tests/outer/site/exchange.h"
 #include "tests/outer/toy.h"
 #include "tests/sim/mutants.h"
+#include "tests/scratch_place.h"
 
 enum { SITES = 3, ELEMENTS_MAX = 4096, HELLOS_MAX = 1000, ROUNDS = 100 };
 static const char *const names[SITES] = {"s0", "s1", "s2"};
@@ -348,7 +349,7 @@ static struct bench *bench_open(bool strict)
     assert_non_null(b);
     b->strict = strict;
     b->keep = 3;
-    snprintf(b->root, sizeof b->root, "/tmp/test_site.XXXXXX");
+    snprintf(b->root, sizeof b->root, "%s/test_site.XXXXXX", scratch_place());
     assert_non_null(mkdtemp(b->root));
     b->arena = arena_make(0);
     b->table = toy_table(b->tensors, 1);

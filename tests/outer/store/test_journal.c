@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "outer/store/journal.h"
+#include "tests/scratch_place.h"
 
 static char root[64];
 static struct env *env;
@@ -296,7 +297,7 @@ static void a_journal_that_is_gone_is_no_new_one(void **state)
 static int open_world(void **state)
 {
     (void)state;
-    strcpy(root, "/tmp/test_journal.XXXXXX");
+    snprintf(root, sizeof root, "%s/test_journal.XXXXXX", scratch_place());
     arena = arena_make(0);
     return !mkdtemp(root) || env_posix_open(&env, root) != ERR_OK;
 }

@@ -15,6 +15,7 @@
 #include "outer/store/outer_state.h"
 #include "tests/outer/toy.h"
 #include "tests/sim/mutants.h"
+#include "tests/scratch_place.h"
 
 enum { SITES = 3, FRAGMENTS = 2, ELEMENTS_MAX = 8192 };
 
@@ -135,7 +136,7 @@ static void round_commit(struct outer_state *m, unsigned f, struct made *r, bool
 static int setup(void **state)
 {
     (void)state;
-    snprintf(root, sizeof root, "/tmp/test_member.XXXXXX");
+    snprintf(root, sizeof root, "%s/test_member.XXXXXX", scratch_place());
     assert_non_null(mkdtemp(root));
     arena = arena_make(0);
     table = toy_table(tensors, 3);
