@@ -10,6 +10,7 @@
 #include "outer/library/site_parts.h"
 #include "outer/library/site_record.h"
 #include "outer/library/tensors.h"
+#include "outer/record/counted.h"
 #include "outer/record/directory.h"
 #include "outer/record/version.h"
 
