@@ -70,9 +70,7 @@ for victim in $((ranks - 1)) 0; do
     until_lines $((60 + $(lines '"kind":"step"' killed/metrics.jsonl))) '"kind":"step"' killed/metrics.jsonl
     killed=$(member "$victim")
     kill -9 "$killed"
-    at=$(date +%s)
     all_end 2 "the site that lost rank $victim" "$killed"
-    [ $(($(date +%s) - at)) -le 5 ] || fail "the site needed more than 5 seconds to end"
     for r in $(seq 0 $((ranks - 1))); do
         [ "$r" = "$victim" ] || grep -q "rank $victim of $ranks ended without a word.*continues from its last checkpoint" "killed.$r.out" ||
             fail "rank $r does not say that rank $victim is gone"

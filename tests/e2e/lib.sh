@@ -159,6 +159,25 @@ await_stands() {
     await "no contribution of site $1 waits for site $2" '$standing && sleep 0.3 && $standing' # a round may just have been committed
 }
 
+# mpirun -n N sh -c "$to_file" rank FILE PROGRAM...: what ranks say goes to FILE without mpirun, which may drop the last lines of a rank
+# that ends with an exit code (Open MPI 4).
+to_file='out=$1; shift; exec "$@" >>"$out" 2>&1'
+
+# A site can be stopped in a round only while it trains for it.
+round_now() { # of the status; the number of rounds where all are committed
+    operator status || :
+    sed -n 's/^fragment=0 round=\([0-9]*\) .*/\1/p' operator.out | grep . || echo 0
+}
+stands_at() { # stands_at ROUND SITE: the run waits in it for this site, which is stopped
+    eval "stopped=\$$2"
+    until_rounds "$2" $(($1 - 1))
+    kill -STOP "$stopped"
+    standing_round=$1 standing_site=$2
+    await "no round $1 waits for site $2" 'round_seen=$(round_now); [ "$round_seen" -gt $standing_round ] ||
+        { [ "$round_seen" -lt $standing_round ] && kill -CONT $stopped && sleep 0.03 && kill -STOP $stopped && false; } ||
+        { [ "$round_seen" -eq $standing_round ] && grep -q " missing=$standing_site$" operator.out; }'
+    [ "$round_seen" -le "$1" ] || again "the run was past round $1 before site $2 was stopped"
+}
 killed() { # killed PROCESS
     kill -9 "$1" && wait "$1" 2>/dev/null || :
 }

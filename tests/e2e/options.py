@@ -179,11 +179,11 @@ def plans():
     assert int(line.split()[3]) == said["sums"][0]["one_level"]["least_bits"] and said["bits"] == 9
     text, said = both("plan", "layers", *PLAN, "--plan.layers_ms", "5,5,5,5,5,5")
     assert f"overlap_steps: {said['overlap_steps']}" in text and ", ".join(said["slices"]) in text
-    private = ["plan", "private", "--config", "run.yaml", "--records", "100000", "--privacy.unit", "sequence", "--privacy.epsilon", "8"]
+    private = ["plan", "private", "--config", "run.yaml", "--records", "10000", "--privacy.unit", "sequence", "--privacy.epsilon", "8"]
     text, said = both(*private, "--privacy.delta", "1e-6")
     near(found(r"^noise +([\d.]+)", text), said["noise"])
     near(found(r"^ +3 +([\d.]+)", text), said["targets"][1]["noise"])
-    assert said["verdict"] in text and said["records"] == 100000
+    assert said["verdict"] in text and said["records"] == 10000
     text, said = both(*private, "--site-level", "--force")
     near(found(r"Noise norm is ([\d.e+]+)", text), said["noise_over_signal"])
     text, said = both("sim", *PLAN)

@@ -20,6 +20,7 @@ listening
 sites_start a b
 until_rounds a 2
 until_rounds b 2
+kill -STOP "$b" # the run stands: no training next to what is asked
 alike asks --aggregator "127.0.0.1:$port" --aggregator-name localhost --tls tls
 
 # Ctrl-C: one line of the command, the last one, without a trailer.
@@ -34,6 +35,7 @@ one_line a.out train
 kill -INT "$serve_pid"
 ends 75 "$serve_pid" "the aggregator"
 one_line serve.out serve
+kill -CONT "$b"
 kill -INT "$b"
 ends 75 "$b" "site b"
 one_line b.out train

@@ -118,7 +118,7 @@ grep -q "^ *rates: \[gap/" ranks.yaml || fail "atoll probe --ranks measured no c
 inside="plan --inside --config run.yaml --probe ranks.yaml"
 "$atoll" $inside --ranks 1 >inside.out 2>&1 || fail "atoll plan --inside"
 "$atoll" plan inside --config run.yaml --probe ranks.yaml --ranks 1 | cmp -s - inside.out || fail "atoll plan inside is not plan --inside"
-for other in "times 8:5,64:0.9" "accumulator 9" "private --privacy.unit sequence --privacy.epsilon 8 --privacy.delta 1e-6 --records 100000"; do
+for other in "times 8:5,64:0.9" "accumulator 9" "private --sites 2 --privacy.unit sequence --privacy.epsilon 8 --records 100000 --site-level --force"; do
     "$atoll" plan $other >named.out 2>&1 || fail "atoll plan $other"
     "$atoll" plan --$other 2>&1 | cmp -s - named.out || fail "atoll plan --$other is another one"
 done

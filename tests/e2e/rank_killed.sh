@@ -17,7 +17,7 @@ if mpirun -n 2 "$atoll" train --config run.yaml --dry-run --site.name a 2>&1 | g
     exit 77
 fi
 site_a() { # with further arguments; Open MPI leaks at its end, see two_ranks.sh
-    ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" mpirun -n 2 "$atoll" train --config run.yaml --site.name a \
+    ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" mpirun -n 2 sh -c "$to_file" rank a.out "$atoll" train --config run.yaml --site.name a \
         --run.dir a --data.train 'data/train-0-*.bin' --log.progress none "$@" >>a.out 2>&1 &
     a=$!
     processes="$processes $a"
@@ -37,9 +37,8 @@ for victim in 1 0; do
     killed=$(rank "$victim")
     [ -n "$killed" ] || fail "rank $victim was not found"
     kill -9 "$killed"
-    at=$(date +%s)
+    await "the site does not end without rank $victim" '! ps -o stat= -p "$a" | grep -qv Z'
     ends 137 "$a" "the site that lost rank $victim"
-    [ $(($(date +%s) - at)) -le 10 ] || fail "the site needed more than 10 seconds to end"
 done
 [ "$(lines "received SIGTERM from the launcher" a.out)" -ge 1 ] || fail "the rank that was left said nothing"
 tr '\n' ' ' <a.out | grep -q "rank 1 .*signal 9" || fail "no message says which rank was lost"

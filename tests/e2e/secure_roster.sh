@@ -15,21 +15,6 @@ mv tls/c.* thief/
 cp tls/ca.pem thief/
 "$atoll" cert issue --role site --name c --dir tls >>cert.out 2>&1 || fail "atoll cert issue" # the new key of c
 
-# A site can be stopped in a round only while it trains for it.
-round_now() { # of the status; the number of rounds where all are committed
-    operator status || :
-    sed -n 's/^fragment=0 round=\([0-9]*\) .*/\1/p' operator.out | grep . || echo 0
-}
-stands_at() { # stands_at ROUND SITE: the run waits in it for this site, which is stopped
-    eval "stopped=\$$2"
-    until_rounds "$2" $(($1 - 1))
-    kill -STOP "$stopped"
-    standing_round=$1 standing_site=$2
-    await "no round $1 waits for site $2" 'round_seen=$(round_now); [ "$round_seen" -gt $standing_round ] ||
-        { [ "$round_seen" -lt $standing_round ] && kill -CONT $stopped && sleep 0.03 && kill -STOP $stopped && false; } ||
-        { [ "$round_seen" -eq $standing_round ] && grep -q " missing=$standing_site$" operator.out; }'
-    [ "$round_seen" -le "$1" ] || again "the run was past round $1 before site $2 was stopped"
-}
 act() { # act WORDS...: an operator's, while round $now waits for b
     stands_at "$now" b
     operator "$@" || fail "operator $*: $(cat operator.out)"

@@ -12,7 +12,7 @@ sed -i "s/batch_tokens: 128/batch_tokens: 192/" run.yaml # a multiple of three s
 ranks() {
     number=$1
     shift
-    mpirun -n "$number" "$atoll" train --config run.yaml --site.name a --run.dir a --data.train 'data/train-0-*.bin' \
+    mpirun -n "$number" sh -c "$to_file" rank a.out "$atoll" train --config run.yaml --site.name a --run.dir a --data.train 'data/train-0-*.bin' \
         --log.progress none $settings "$@" >>a.out 2>&1 &
     a=$!
     processes="$processes $a"

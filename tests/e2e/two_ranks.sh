@@ -18,7 +18,7 @@ fi
 # Open MPI drops memory of its own at MPI_Finalize, out of modules that are unloaded by then, so no suppression can name
 # them; our own leaks show in the runs of one rank.
 site_a() { # with further arguments
-    ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" mpirun -n 2 "$atoll" train --config run.yaml --site.name a --run.dir a --data.train 'data/train-0-*.bin' \
+    ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" mpirun -n 2 sh -c "$to_file" rank a.out "$atoll" train --config run.yaml --site.name a --run.dir a --data.train 'data/train-0-*.bin' \
         --log.progress none $settings "$@" >>a.out 2>&1 &
     a=$!
     processes="$processes $a"
@@ -38,8 +38,8 @@ fi
 for signal in $signals; do
     rm -rf alone
     ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" OMPI_MCA_odls_base_sigkill_timeout=4 \
-        mpirun -n 2 "$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir alone \
-        --data.train 'data/train-0-*.bin' --train.steps 100000 --log.progress none >"$signal.out" 2>&1 &
+        mpirun -n 2 sh -c "$to_file" rank "$signal.out" "$atoll" train --config run.yaml --site.aggregator= --site.name a --run.dir alone \
+        --data.train 'data/train-0-*.bin' --train.steps 100000 --log.progress none >>"$signal.out" 2>&1 &
     p=$!
     processes="$processes $p"
     until_lines 3 '"kind":"step"' alone/metrics.jsonl
