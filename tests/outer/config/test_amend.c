@@ -227,13 +227,16 @@ static void overlaps_of_rounds(void **state)
     t.o.outer_max_local_steps_offline =
         1; /* by the configuration 8 + 1 steps in flight: one slot */
     refused(&t, "outer.overlap_steps=20", 8, "slots");
+    arena_free(&t.a);
     scene_open(&t, 400, 20, 4, 8);
     amended(&t, "outer.overlap_steps=2", 0);
     s = now(&t);
     assert_int_equal(schedule_slots(&s), 2); /* which a later one may need */
     amended(&t, "outer.overlap_steps=9", 2);
+    arena_free(&t.a);
     scene_open(&t, 400, 20, 1, 0);
     refused(&t, "outer.overlap_steps=5", 2, "blocking exchange");
+    arena_free(&t.a);
     scene_open(&t, 400, 20, 1, 20);
     refused(&t, "outer.overlap_steps=5", 2, "one-round delay");
     arena_free(&t.a);
@@ -248,16 +251,19 @@ static void codecs_that_are_refused(void **state)
     amended(&t, "outer.codec=topk", 3);
     refused(&t, "outer.codec=int8", 5, "acts as momentum");
     amended(&t, "outer.codec=csc", 5);
+    arena_free(&t.a);
     scene_open(&t, 400, 20, 1, 0);
     t.o.outer_merge = MERGE_RADIAL;
     t.o.outer_codec = CODEC_FP8_E4M3;
     refused(&t, "outer.codec=int8", 2, "outer.merge = radial");
+    arena_free(&t.a);
     scene_open(&t, 400, 20, 1, 0);
     t.o.outer_downlink_compression_from = 2;
     t.o.outer_codec = CODEC_FIXED;
     refused(&t, "outer.codec=e3m0", 2, "outer.downlink_compression_from");
     t.o.outer_codec = CODEC_INT8; /* its full-precision rounds are passed on */
     amended(&t, "outer.codec=e3m0", 2);
+    arena_free(&t.a);
     scene_open(&t, 400, 20, 1, 0);
     const char *sites[] = {"a", "b", "c"};
     t.o.outer_sites.items = sites;
@@ -333,11 +339,13 @@ static void weights_of_sources(void **state)
     assert_true(c.list[0].step == 40 && c.list[0].count == 3 && c.list[0].weights[1] == 0.2);
     assert_true(c.list[1].step == 40 && c.list[1].count == 2 && c.list[1].weights[1] == 3);
     assert_true(c.list[2].step == 140 && c.list[2].weights[0] == 1 && c.list[2].weights[1] == 7);
+    arena_free(&t.a);
     scene_open(&t, 400, 20, 1, 0);
     t.s.data_train = (struct config_list){two, 2};
     t.s.data_weights = (struct config_list){weights, 2};
     amended(&t, "data.weights=1,3", 2);
     refused(&t, "data.weights=1,1,1", 3, "has 3 items and data.train 2");
+    arena_free(&t.a);
     scene_open(&t, 400, 20, 1, 0);
     t.s.privacy_unit = PRIVACY_UNIT_SEQUENCE;
     refused(&t, "data.weights=1,3", 2, "data.weights with privacy.unit");
@@ -371,12 +379,14 @@ static void warnings_as_at_a_start(void **state)
     warned(&t, "outer.codec=topk", 3, "a codec whose residual acts as a momentum");
     warned(&t, "outer.codec=csc", 4, "");
     warned(&t, "data.weights=1,3", 5, "a site whose mixture has not 2 sources keeps its weights");
+    arena_free(&t.a);
     scene_open(&t, 400, 20, 1, 0);
     t.s.data_train = (struct config_list){files, 2};
     t.s.data_weights = t.s.data_anneal_weights = (struct config_list){weights, 2};
     t.s.data_anneal_from = 300;
     warned(&t, "data.weights=1,3", 5, "");
     warned(&t, "train.steps=300", 5, "no step is trained with data.anneal_weights");
+    arena_free(&t.a);
     scene_open(&t, 400, 20, 1, 0);
     t.o.outer_optimizer = OUTER_OPT_SGD; /* no momentum besides */
     warned(&t, "outer.codec=topk", 3, "");
@@ -405,10 +415,12 @@ static void refusals_with_their_reasons(void **state)
     refused(&t, "outer.lr=1e-60", 2, "out of range");  /* as a float it is 0 */
     refused(&t, "outer.lr=1e400", 2, "out of range");
     refused(&t, "train.warmup=900", 2, "longer than");
+    arena_free(&t.a);
     scene_open(&t, 400, 20, 4, 0);
     t.o.outer_sync_interval_s = 3;
     t.o.outer_fragments = 1;
     refused(&t, "outer.every=32", 2, "rounds end by time");
+    arena_free(&t.a);
     scene_open(&t, 400, 20, 4, 0);
     refused(&t, "outer.every=30", 2, "fragments");
     arena_free(&t.a);

@@ -66,7 +66,8 @@ static enum err plain_write(struct env *w, const char *path, const struct file_p
     if (!f)
         return err_set(ERR_IO, "%s", full);
     for (size_t i = 0; i < n; i++)
-        fwrite(parts[i].data, 1, parts[i].size_bytes, f);
+        if (parts[i].size_bytes)
+            fwrite(parts[i].data, 1, parts[i].size_bytes, f);
     return fclose(f) == 0 ? ERR_OK : err_set(ERR_IO, "%s", full);
 }
 
