@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # site.outer_state = sharded: three ranks of site a hold fragments of the outer state each, next to a site of one rank. The result
 # is that of the same ranks with all of it at the lead, bit for bit, blocking and overlapped, after a killed rank and a killed
-# aggregator; and the directory goes from three ranks to two, and to one that holds all.
+# aggregator; the directory goes from three ranks to two, and to one that holds all, which supplies an aggregator that lost its own.
 . "$(dirname "$0")/lib.sh"
 needs_mpi
 steps=32 every=8 fragments=4
@@ -53,6 +53,7 @@ for settings in "" "--outer.overlap_steps 2 --outer.state_digest leaves --train.
     ranks 3
     ended
     whole=$(final a) whole_outer=$(outer a) whole_payload=$(payload a)
+    [ -n "$settings" ] || plain=$whole
 
     begin
     ranks 3 --site.outer_state sharded
@@ -93,6 +94,21 @@ ranks 2 --site.outer_state sharded
 stop 8
 ranks 1
 ended
+
+# The aggregator's directory is lost. No rank has all that a rebuild needs; the lead that takes up the directory has.
+begin
+ranks 3 --site.outer_state sharded
+until_rounds b 5
+killed "$serve_pid"
+rm -rf aggregator
+serve --rebuild-from-sites
+until_lines 1 "start this site with site.outer_state = lead until the aggregator is back" a.out
+wait "$a" && fail "site a continues without its aggregator"
+ranks 3
+stop 9
+ranks 3 --site.outer_state sharded
+ended
+[ "$(final a)" = "$plain" ] || fail "rebuilt by a site whose ranks hold fragments: $(final a), undisturbed: $plain"
 
 # A quorum: site a comes when the rounds that it missed are kept no longer, loses the aggregator, and takes an
 # amendment that the manifests of each rank's fragments bring.
