@@ -2,8 +2,8 @@
 /* Seeded faults against the promise (docs/protocol.md 4). A failing seed prints the
  * line that repeats it.
  *
- *   test_sim                       the suite's first half: 10,000 seeds, and those that found
- *                                  something; the second half: --from 10001 --count 10000
+ *   test_sim                       the suite's first half: 6,000 seeds, and those that found
+ *                                  something; the second half: --from 6001 --count 6000
  *   test_sim --seed N [--log]      one seed, with its log
  *   test_sim --from N --seeds M    a campaign: M seeds from N on (--count: the same)
  *   test_sim --full ...            the same without small schedules
@@ -39,7 +39,7 @@
 #ifdef SANITIZED
 enum { SUITE_SEEDS = 100 }; /* ten times slower, most of it in switching stacks */
 #else
-enum { SUITE_SEEDS = 10000 };
+enum { SUITE_SEEDS = 6000 };
 #endif
 enum { FAILURES_MAX = 20, SKIPPED = 77 };
 enum {

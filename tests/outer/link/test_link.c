@@ -44,7 +44,7 @@ static void every_call(void **state)
     assert_int_equal(l->ops->poll(l, &poll, 300, &polled), ERR_OK);
     assert_int_equal(polled.answer.outcome, ROUND_PENDING);
     assert_string_equal(polled.answer.text, "waiting for b");
-    assert_true(clock_mono_ms() - before >= 300 && clock_mono_ms() - before < 5000);
+    assert_true(clock_mono_ms() - before >= 300 && clock_mono_ms() - before < 25000);
 
     struct wire_report report = {.head = fake_head("a"),
                                  .fragment = 1,

@@ -309,7 +309,7 @@ static void a_call_has_to_say_something(void **state)
         c[i] = hand_call(&h, link_paths[i], 20000);
     for (int i = 0; i < LINK_METHODS; i++)
         assert_int_not_equal(hand_end(c[i], NULL), GRPC_STATUS_DEADLINE_EXCEEDED);
-    assert_in_range(clock_mono_ms() - start, 4000, 9000);
+    assert_in_range(clock_mono_ms() - start, 4000, 19000); /* not their 20 s */
     hand_close(&h);
     link_shutdown(s, 1000);
 }
