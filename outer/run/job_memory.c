@@ -44,7 +44,7 @@ struct exchange_options job_exchange(struct job *j, const struct run *run)
                                      .coll = j->coll,
                                      .beside = !trains_on_gpu(j) || job_outer_on_gpu(j),
                                      .env = j->out->env,
-                                     .stop = &j->stopping->stop,
+                                     .stop = j->stopping ? &j->stopping->stop : NULL,
                                      .rounded = job_tell_round,
                                      .rescheduled = job_rescheduled,
                                      .self = j};
