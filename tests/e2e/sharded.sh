@@ -10,7 +10,7 @@ configure a,b
 sed -i "s/batch_tokens: 128/batch_tokens: 192/" run.yaml # a multiple of three sequences, and of two
 # ranks N [--section.key value ...]: site a
 ranks() {
-    number=$1
+    number=$1 a_starts=$(lines "ev=start " a.out)
     shift
     mpirun -n "$number" sh -c "$to_file" rank a.out "$atoll" train --config run.yaml --site.name a --run.dir a --data.train 'data/train-0-*.bin' \
         --log.progress none $settings "$@" >>a.out 2>&1 &
@@ -84,6 +84,7 @@ begin
 stop() { # ROUNDS of b: site a is stopped
     until_rounds b "$1"
     kill -STOP "$b" # without it site a cannot end before the signal arrives
+    until_lines $((a_starts + 1)) "ev=start " a.out # b's rounds may be of what a former site a sent; earlier the signal would kill it
     kill -USR1 "$a"
     ends 75 "$a" "site a after SIGUSR1"
     kill -CONT "$b"
