@@ -8,6 +8,8 @@ dir=$1
 shift
 folder=/dev/shm/atoll-test-$(id -u)-$(echo "$dir" | cksum | tr -d ' ')
 rm -rf "$dir" "$folder"
+ATOLL_TEST_HOME=$(dirname "$dir") # on the disk: what one test leaves to another run
+export ATOLL_TEST_HOME
 kib() { awk -v name="$1" '$1 == name { print $2 }' /proc/meminfo 2>/dev/null; }
 room() { # GiB, in the folder and in memory
     [ -z "${ATOLL_TEST_DISK:-}" ] && [ -w /dev/shm ] && [ "$(df -Pk /dev/shm | awk 'NR == 2 { print $4 }')" -gt $(($1 << 20)) ] &&

@@ -5,7 +5,7 @@
 export PYTHONPATH="$PWD/generated" PYTHONDONTWRITEBYTECODE=1 GRPC_VERBOSITY=ERROR
 
 packages="grpcio==1.85.1 grpcio-tools==1.85.1 numpy cryptography" # protobuf comes with grpcio-tools
-venv=$(dirname "$PWD")/interop.venv # of all tests here
+venv=${ATOLL_TEST_HOME:-$(dirname "$PWD")}/interop.venv # of all tests here
 python=
 for candidate in "${ATOLL_INTEROP_PYTHON:-}" python3 "$venv/bin/python"; do
     [ -n "$candidate" ] && "$candidate" -c 'import grpc, grpc_tools, numpy, cryptography' 2>/dev/null && python=$candidate && break
