@@ -41,8 +41,8 @@ codes() {
 # stopped RANK: it alone gets SIGTERM, when the site has said that its aggregator is away
 stopped() {
     until_lines $((said + 1)) "aggregator unreachable" a.out
-    stopped_rank=$1 # the lead may say so before another rank answers signals
-    await "rank $1 does not answer signals" '[ -s "pid.$stopped_rank" ] && catches_int "$(cat "pid.$stopped_rank")"'
+    stopped_rank=$1 # the lead may say so before another rank takes signals, which it blocks and waits for
+    await "rank $1 takes no SIGTERM" 'sed -n "s/^SigBlk:.*\(.\)...$/\1/p" "/proc/$(cat "pid.$stopped_rank")/status" 2>/dev/null | grep -q "[4-7c-f]"'
     kill -TERM "$(cat "pid.$1")"
     codes 75
 }
