@@ -59,9 +59,11 @@ static void dry_tuning(const struct dry_run *d, const struct job *j)
     dry_sentence(d, "outer_lr", "Outer learning rate", text);
     tuning_warning(&j->run->tuning, text, sizeof text);
     dry_sentence(d, "outer_lr_warning", "WARNING", text);
-    tuning_momentum_text(&j->run->o, (int64_t)schedule_rounds(&j->run->sync.schedule, 0), text,
-                         sizeof text);
+    const int64_t rounds = (int64_t)schedule_rounds(&j->run->sync.schedule, 0);
+    tuning_momentum_text(&j->run->o, rounds, text, sizeof text);
     dry_sentence(d, "outer_momentum", "Outer momentum", text);
+    tuning_overlap_text(&j->run->o, rounds, text, sizeof text);
+    dry_sentence(d, "outer_update_alpha", "Overlap", text);
 }
 
 static enum err dry_settings(const struct dry_run *d, struct job *j)

@@ -167,6 +167,25 @@ void tuning_momentum_text(const struct outer_settings *o, int64_t rounds, char *
             o->outer_lr, (long long)o->outer_sync_every, best.lr);
 }
 
+bool tuning_unmixed(const struct outer_settings *o, int64_t rounds)
+{
+    bool overlaps = o->outer_overlap_steps > 0 && o->outer_overlap_steps < o->outer_sync_every;
+    return overlaps && rounds > TUNING_FEW_ROUNDS && o->outer_optimizer == OUTER_OPT_MOMENTUM &&
+           o->outer_merge == MERGE_MEAN;
+}
+
+void tuning_overlap_text(const struct outer_settings *o, int64_t rounds, char *out,
+                         size_t size_bytes)
+{
+    *out = 0;
+    if (tuning_unmixed(o, rounds) && keys_mix(o) > 0)
+        snprintf(
+            out, size_bytes,
+            "outer.update_alpha = %.4g mixes %lld rounds with local parameters: with 0 a run of "
+            "150 rounds of 20 steps ended 6 %% lower (docs/choosing.md 4)",
+            keys_mix(o), (long long)rounds);
+}
+
 void tuning_log(const struct tuning *t, const struct outer_settings *o, int64_t rounds)
 {
     char text[512], quoted[600];
@@ -180,6 +199,9 @@ void tuning_log(const struct tuning *t, const struct outer_settings *o, int64_t 
     if (*text)
         log_event(LOG_WARN, "outer_lr", "why=%s", log_quote(quoted, sizeof quoted, text));
     tuning_momentum_text(o, rounds, text, sizeof text);
+    if (*text)
+        log_event(LOG_INFO, "outer_lr", "advice=%s", log_quote(quoted, sizeof quoted, text));
+    tuning_overlap_text(o, rounds, text, sizeof text);
     if (*text)
         log_event(LOG_INFO, "outer_lr", "advice=%s", log_quote(quoted, sizeof quoted, text));
 }

@@ -62,6 +62,12 @@ struct tuning_momentum tuning_momentum(const struct outer_settings *o, int64_t r
  * "": the configured one, or nothing is known of this outer.optimizer. */
 void tuning_momentum_text(const struct outer_settings *o, int64_t rounds, char *out,
                           size_t size_bytes);
+/* Is outer.update_alpha = 0 better for overlapped rounds of this run? Row distance-left, 150
+ * rounds. False: not measured, or nothing overlaps. */
+bool tuning_unmixed(const struct outer_settings *o, int64_t rounds);
+/* The advice that follows; "": none. */
+void tuning_overlap_text(const struct outer_settings *o, int64_t rounds, char *out,
+                         size_t size_bytes);
 /* Text: the rate and its source. */
 void tuning_text(const struct tuning *t, char *out, size_t size_bytes);
 /* What is known of rate and momentum of a run of `rounds` rounds of a fragment, as log lines. */

@@ -89,6 +89,7 @@ struct outer_settings plan_settings_chosen(const struct run *r, const struct pla
     static const double SPARSE_DECAY = 0.95;
     struct outer_settings s = r->o;
     s.outer_sync_every = o->schedule.period[0].p.every;
+    s.outer_overlap_steps = o->schedule.overlap;
     s.outer_codec = o->schedule.period[0].codec;
     s.outer_optimizer = tuning_optimizer(&s);
     struct tuning_momentum best = tuning_momentum(&s, (int64_t)schedule_rounds(&o->schedule, 0));
@@ -107,16 +108,17 @@ void plan_settings_print(FILE *out, const struct run *r, const struct plan_optio
                          const char *probe)
 {
     const struct outer_settings run = plan_settings_chosen(r, o);
-    const struct tuning_momentum best =
-        tuning_momentum(&run, (int64_t)schedule_rounds(&o->schedule, 0));
+    const int64_t rounds = (int64_t)schedule_rounds(&o->schedule, 0);
+    const struct tuning_momentum best = tuning_momentum(&run, rounds);
+    const char *alpha = tuning_unmixed(&run, rounds) ? "  update_alpha: 0\n" : "";
     char rate[48];
     snprintf(rate, sizeof rate, best.lr > 0 ? "%.6g" : "0  # of the table: %.6g", run.outer_lr);
     fprintf(out,
-            "outer:\n  sync_every: %lld\n  fragments: %u\n  overlap_steps: %lld\n  codec: %s\n  "
+            "outer:\n  sync_every: %lld\n  fragments: %u\n  overlap_steps: %lld\n%s  codec: %s\n  "
             "optimizer: %s\n  momentum: %.6g\n  lr: %s\n"
             "  error_feedback_decay: %.4g\n",
             (long long)o->schedule.period[0].p.every, o->schedule.fragments,
-            (long long)o->schedule.overlap,
+            (long long)o->schedule.overlap, alpha,
             config_choice_name(outer_codec_choices, run.outer_codec),
             config_choice_name(outer_opt_kind_choices, run.outer_optimizer), run.outer_momentum,
             rate, run.outer_error_feedback_decay);

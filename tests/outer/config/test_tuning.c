@@ -228,6 +228,31 @@ static void short_rounds_want_a_lower_rate(void **state)
     assert_string_equal(text, "");
 }
 
+/* Row distance-left: five of twenty steps, 150 rounds. */
+static void overlapped_rounds_are_not_mixed(void **state)
+{
+    (void)state;
+    char text[512];
+    struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, 20, 0);
+    o.outer_update_alpha = -1;
+    assert_false(tuning_unmixed(&o, 150)); /* nothing overlaps */
+    o.outer_overlap_steps = 5;
+    assert_true(tuning_unmixed(&o, 150));
+    tuning_overlap_text(&o, 150, text, sizeof text);
+    assert_non_null(strstr(text, "outer.update_alpha = 0.5 mixes 150 rounds"));
+    assert_false(tuning_unmixed(&o, 50)); /* not measured */
+    tuning_overlap_text(&o, 50, text, sizeof text);
+    assert_string_equal(text, "");
+    o.outer_update_alpha = 0;
+    tuning_overlap_text(&o, 150, text, sizeof text);
+    assert_string_equal(text, "");
+    o.outer_update_alpha = -1;
+    o.outer_overlap_steps = 20; /* the one-round delay does not mix */
+    assert_false(tuning_unmixed(&o, 150));
+    tuning_overlap_text(&o, 150, text, sizeof text);
+    assert_string_equal(text, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +263,7 @@ int main(void)
         cmocka_unit_test(radial_takes_a_lower_rate),
         cmocka_unit_test(momentum_follows_the_rounds),
         cmocka_unit_test(short_rounds_want_a_lower_rate),
+        cmocka_unit_test(overlapped_rounds_are_not_mixed),
         cmocka_unit_test(small_rounds_are_warned_of),
         cmocka_unit_test(momentum_on_a_residual_is_warned_of),
     };
