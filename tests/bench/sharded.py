@@ -139,6 +139,19 @@ def planned(log):
     return mib
 
 
+def keep(o, of, flags):
+    """of: {case: (value, unit, baseline)}, appended to --csv."""
+    if not o.csv:
+        return
+    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True,
+                            check=True).stdout.strip()
+    with open(o.csv, "a", newline="") as out:
+        for case, (new, unit, old) in of.items():
+            csv.writer(out, lineterminator="\n").writerow(
+                [datetime.date.today(), platform.machine(), commit, "sharded", f"{case}; {RANKS} ranks", f"{new:.5g}", unit,
+                 f"{old:.5g}", f"{new / old:.4g}", f"parameters={12 * o.layers * o.width * o.width} {flags}"])
+
+
 def over_wan(o, atoll, root):
     env = {**os.environ, **MPI, "SHARDED_BENCH": str(root), "ATOLL": atoll}
     peaks = Peaks(root)
@@ -149,22 +162,27 @@ def over_wan(o, atoll, root):
     peaks.join()
     if code:
         sys.exit(f"exit code {code}\n" + "".join(open(root / "logs/a.log").readlines()[-5:]))
+    kept = {}
     for site in "ab":
         rounds = [json.loads(x) for x in open(root / site / "metrics.jsonl") if '"kind":"round"' in x]
         for key in ("up", "down"):
             counted, told = sum(r[key] for r in rounds), sum(r[key + "_predicted"] for r in rounds)
             print(f"{site}  payload {key:4} {counted / 1e6:9.1f} MB, predicted {told / 1e6:9.1f} MB")
+            kept[f"{o.wan}; site {site}; payload {key}"] = (counted / 1e6, "MB", told / 1e6)
         of = {k: statistics.median(r[k] for r in rounds[2:]) for k in ("encode_ms", "store_ms", "send_ms", "wait_ms", "fetch_ms",
                                                                       "apply_ms", "gather_ms", "mix_ms", "flight_ms")}
         print(f"{site}  a fragment's round, medians: " + ", ".join(f"{k[:-3]} {v:.0f}" for k, v in of.items()) + " ms")
         plan = planned(root / "logs" / f"{site}.log")
         for rank in range(RANKS):
-            print(f"{site}  rank {rank}  resident {peaks.mib.get((site, rank), 0):6.0f} MiB, planned {plan.get(rank, 0):6.0f} MiB")
+            peak = peaks.mib.get((site, rank), 0)
+            print(f"{site}  rank {rank}  resident {peak:6.0f} MiB, planned {plan.get(rank, 0):6.0f} MiB")
+            kept[f"{o.wan}; site {site}; rss of rank {rank}"] = (peak, "MiB", plan.get(rank) or peak)
     print(f"aggregator  resident {peaks.mib.get(('aggregator', 0), 0):6.0f} MiB")
     finals = [[json.loads(x)["outer"] for x in open(root / s / "metrics.jsonl") if '"kind":"final"' in x][-1] for s in "ab"]
     print("digests of both sites:", "equal" if finals[0] == finals[1] else "DIFFERENT")
     if finals[0] != finals[1]:
         sys.exit(1)
+    keep(o, kept, f"rounds={o.rounds} baseline=planned")
 
 
 def main():
@@ -210,16 +228,9 @@ def main():
         print(f"sharded / lead: local {median['sharded']['local'] / median['lead']['local']:.2f}, "
               f"waited {median['sharded']['waited'] / median['lead']['waited']:.2f}; about {parameters / 1e6:.0f} M parameters, "
               f"{RANKS} ranks, {o.repeats} interleaved runs each")
-        if o.csv:
-            commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True,
-                                    check=True).stdout.strip()
-            of = {k: (median["sharded"][k], "ms", median["lead"][k]) for k in ("local", "waited")}
-            of["rss of the lead"] = (median["sharded"]["rss"][0], "MiB", median["lead"]["rss"][0])
-            with open(o.csv, "a", newline="") as out:
-                for case, (new, unit, old) in of.items():
-                    csv.writer(out, lineterminator="\n").writerow(
-                        [datetime.date.today(), platform.machine(), commit, "sharded", f"{case}; {RANKS} ranks", f"{new:.5g}",
-                         unit, f"{old:.5g}", f"{new / old:.4g}", f"parameters={parameters} repeats={o.repeats} baseline=lead"])
+        of = {k: (median["sharded"][k], "ms", median["lead"][k]) for k in ("local", "waited")}
+        of["rss of the lead"] = (median["sharded"]["rss"][0], "MiB", median["lead"]["rss"][0])
+        keep(o, of, f"repeats={o.repeats} baseline=lead")
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
