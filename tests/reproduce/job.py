@@ -209,7 +209,7 @@ class Job:
         done = subprocess.run([str(self.atoll), "train", "--dry-run", *map(str, self.only_known(words)), "--data.train", train[0]],
                               capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
         if done.returncode:
-            run = self.row.runs[self.name]
+            run = self.row.runs[self.name.partition("@")[0]]  # of a point RUN@RATE the run
             why = done.stderr.strip().splitlines()
             key = next((k for k in run if why and k in why[0]), None)
             run.fail(key, f"run {self.name}: {why[0] if why else 'atoll train --dry-run fails'}")

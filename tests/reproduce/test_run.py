@@ -351,6 +351,15 @@ class Rows(unittest.TestCase):
         self.path.write_text(text, encoding="utf-8")
         return Row(self.path, Workloads())
 
+    def test_refused_settings_of_a_point_name_its_run(self):
+        row = self.row(SEARCHED)
+        runner = argparse.Namespace(root=pathlib.Path(self.folder.name), atoll="atoll", build=None)
+        job = Job(runner, row, "a@0.02", 1, False)
+        answer = subprocess.CompletedProcess([], 4, "", "atoll train: train.lr is wrong\n")
+        with mock.patch.object(Job, "words", lambda self: ([], ["x"])), mock.patch("subprocess.run", return_value=answer):
+            with self.assertRaisesRegex(Bad, "run a@0.02: atoll train: train.lr is wrong"):
+                job.dry_run()
+
     def refused(self, old, new, line, words):
         self.assertIn(old, ROW)
         with self.assertRaises(Bad) as caught:
