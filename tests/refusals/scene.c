@@ -85,6 +85,8 @@ static void scene_end_as(enum err failed)
 {
     if (!t.server)
         return;
+    while (failed != ERR_OK && aggregator_failed(t.a) != failed) /* its next look shows it */
+        usleep(1000);
     link_shutdown(t.server, 1000);
     t.server = NULL;
     assert_int_equal(aggregator_failed(t.a), failed);
