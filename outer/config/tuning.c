@@ -129,11 +129,15 @@ static double short_rate(int64_t every)
     return round(100 * between(log_every, lrs, 2, log((double)every))) / 100;
 }
 
+/* The outer step of rows outer-rounds and distance-left. */
+static bool is_measured(const struct outer_settings *o)
+{
+    return o->outer_optimizer == OUTER_OPT_MOMENTUM && o->outer_merge == MERGE_MEAN;
+}
+
 struct tuning_momentum tuning_momentum(const struct outer_settings *o, int64_t rounds)
 {
-    bool measured = rounds >= TUNING_LEAST_ROUNDS && o->outer_optimizer == OUTER_OPT_MOMENTUM &&
-                    o->outer_merge == MERGE_MEAN;
-    if (!measured)
+    if (rounds < TUNING_LEAST_ROUNDS || !is_measured(o))
         return (struct tuning_momentum){.mu = o->outer_momentum};
     if (rounds <= TUNING_FEW_ROUNDS)
         return (struct tuning_momentum){true, 0.6, 1};
@@ -170,8 +174,7 @@ void tuning_momentum_text(const struct outer_settings *o, int64_t rounds, char *
 bool tuning_unmixed(const struct outer_settings *o, int64_t rounds)
 {
     bool overlaps = o->outer_overlap_steps > 0 && o->outer_overlap_steps < o->outer_sync_every;
-    return overlaps && rounds > TUNING_FEW_ROUNDS && o->outer_optimizer == OUTER_OPT_MOMENTUM &&
-           o->outer_merge == MERGE_MEAN;
+    return overlaps && rounds > TUNING_FEW_ROUNDS && is_measured(o);
 }
 
 void tuning_overlap_text(const struct outer_settings *o, int64_t rounds, char *out,
@@ -188,6 +191,8 @@ void tuning_overlap_text(const struct outer_settings *o, int64_t rounds, char *o
 
 void tuning_log(const struct tuning *t, const struct outer_settings *o, int64_t rounds)
 {
+    static void (*const advice[])(const struct outer_settings *, int64_t, char *,
+                                  size_t) = {tuning_momentum_text, tuning_overlap_text};
     char text[512], quoted[600];
     log_event(LOG_INFO, "outer_lr",
               "value=%.4g source=%s %s=%.4g sites=%u steps=%lld momentum=%.4g", t->lr,
@@ -198,10 +203,9 @@ void tuning_log(const struct tuning *t, const struct outer_settings *o, int64_t 
     tuning_warning(t, text, sizeof text);
     if (*text)
         log_event(LOG_WARN, "outer_lr", "why=%s", log_quote(quoted, sizeof quoted, text));
-    tuning_momentum_text(o, rounds, text, sizeof text);
-    if (*text)
-        log_event(LOG_INFO, "outer_lr", "advice=%s", log_quote(quoted, sizeof quoted, text));
-    tuning_overlap_text(o, rounds, text, sizeof text);
-    if (*text)
-        log_event(LOG_INFO, "outer_lr", "advice=%s", log_quote(quoted, sizeof quoted, text));
+    for (size_t i = 0; i < sizeof advice / sizeof *advice; i++) {
+        advice[i](o, rounds, text, sizeof text);
+        if (*text)
+            log_event(LOG_INFO, "outer_lr", "advice=%s", log_quote(quoted, sizeof quoted, text));
+    }
 }

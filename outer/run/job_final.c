@@ -47,10 +47,10 @@ struct final_parts { /* of one fragment, at the rank that holds it */
 static void final_part_add(struct final_parts *p, enum part part, const float *x, size_t elements)
 {
     unsigned i = 0;
-    while (i < p->count && p->part[i].data != (const uint8_t *)x)
-        i++;
     if (!x)
         return;
+    while (i < p->count && p->part[i].data != (const uint8_t *)x)
+        i++;
     if (i == p->count)
         p->part[p->count++] =
             (struct final_part){.data = (const uint8_t *)x, .size_bytes = elements * sizeof *x};

@@ -50,17 +50,21 @@ await() { # await WORDS CONDITION: until this shell code succeeds; WORDS say wha
 }
 # Has this process its own answer to Ctrl-C? Before, it would simply end.
 catches_int() { sed -n 's/^SigCgt:.*\(.\)$/\1/p' "/proc/$1/status" | grep -q '[2367abef]'; }
-# Ends the script where there is no MPI; then mpirun starts more ranks than there are cores, root's too.
-needs_mpi() {
+# mpirun starts more ranks than there are cores, root's too.
+mpi_anywhere() {
     export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # Open MPI 5; below: Open MPI 4
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
         OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
-    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # of Open MPI's own memory at its end
-    if ! command -v mpirun >/dev/null || mpirun -n 1 "$atoll" doctor 2>&1 | grep -qi "no MPI"; then
+}
+needs_mpi() { # ends the script where there is no MPI
+    if ! has_mpi; then
         echo "SKIPPED: no mpirun here, or this build has no MPI"
         exit 77
     fi
+    mpi_anywhere
 }
+# Of all processes of the script: Open MPI drops memory of its own at its end.
+mpi_leaks() { export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"; }
 # A command that would hang if something were wrong, and takes seconds otherwise.
 bounded() { timeout 900 "$@"; }
 
@@ -163,11 +167,11 @@ await_stands() {
 # that ends with an exit code (Open MPI 4).
 to_file='out=$1; shift; exec "$@" >>"$out" 2>&1'
 
-# A site can be stopped in a round only while it trains for it.
 round_now() { # of the status; the number of rounds where all are committed
     operator status || :
     sed -n 's/^fragment=0 round=\([0-9]*\) .*/\1/p' operator.out | grep . || echo 0
 }
+# A site can be stopped in a round only while it trains for it.
 stands_at() { # stands_at ROUND SITE: the run waits in it for this site, which is stopped
     eval "stopped=\$$2"
     until_rounds "$2" $(($1 - 1))
@@ -177,6 +181,15 @@ stands_at() { # stands_at ROUND SITE: the run waits in it for this site, which i
         { [ "$round_seen" -lt $standing_round ] && kill -CONT $stopped && sleep 0.03 && kill -STOP $stopped && false; } ||
         { [ "$round_seen" -eq $standing_round ] && grep -q " missing=$standing_site$" operator.out; }'
     [ "$round_seen" -le "$1" ] || again "the run was past round $1 before site $2 was stopped"
+}
+new_run() { # the aggregator and site b, $b, of a run that begins; what they said before is gone
+    rm -rf a b aggregator
+    : >a.out
+    : >b.out
+    : >serve.out
+    serve
+    train b
+    b=$pid
 }
 killed() { # killed PROCESS
     kill -9 "$1" && wait "$1" 2>/dev/null || :

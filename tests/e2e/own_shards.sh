@@ -3,18 +3,8 @@
 # data.shards: own with two ranks, each in a directory that holds only its own files, as on a disk of its own. A run that starts
 # again with two ranks ends with the same bits; one rank is refused, and so are ranks that list different files.
 . "$(dirname "$0")/lib.sh"
-if ! command -v mpirun >/dev/null; then
-    echo "SKIPPED: no mpirun here"
-    exit 77
-fi
-export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # Open MPI 5; below: Open MPI 4
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # see two_ranks.sh
-if mpirun -n 1 "$atoll" doctor 2>&1 | grep -qi "no MPI"; then
-    echo "SKIPPED: this build has no MPI"
-    exit 77
-fi
+needs_mpi
+mpi_leaks
 head -c 200000 text.txt >less.txt
 "$atoll" data --out data --seq-len 32 --shard-tokens 50000 less.txt >data.out
 mkdir disk0 disk1

@@ -139,8 +139,7 @@ refused probe --ranks --step --config run.yaml --force
 "$atoll" plan --times 8:5.4688,64:0.8981,3472:0.1193 | grep -q "^Knee: 64" || fail "the knee of measured times"
 refused plan --times 8:5,4:6
 if has_mpi; then
-    export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-        OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
+    mpi_anywhere
     ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" mpirun -n 2 "$atoll" probe --ranks --config run.yaml \
         --site.aggregator "" $data --seconds 0 --widths 64 --write two.yaml >two.out 2>&1 || fail "atoll probe --ranks under mpirun"
     grep -q "^ *ranks: 2" two.yaml && grep -q "^ *all_reduce_s: \[" two.yaml || fail "two ranks measured no collectives"

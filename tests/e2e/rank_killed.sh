@@ -3,19 +3,9 @@
 # What breaks if this fails: a site that has lost a rank hangs, or ends without a word, or cannot continue where it was.
 # A site of two ranks next to a site of one; first its second rank is killed, then its lead.
 . "$(dirname "$0")/lib.sh"
-if ! command -v mpirun >/dev/null; then
-    echo "SKIPPED: no mpirun here"
-    exit 77
-fi
-export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # Open MPI 5; below: Open MPI 4
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
+needs_mpi
 steps=200 every=8
 configure a,b
-if mpirun -n 2 "$atoll" train --config run.yaml --dry-run --site.name a 2>&1 | grep -q "no MPI"; then
-    echo "SKIPPED: this build has no MPI"
-    exit 77
-fi
 site_a() { # with further arguments; Open MPI leaks at its end, see two_ranks.sh
     ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" mpirun -n 2 sh -c "$to_file" rank a.out "$atoll" train --config run.yaml --site.name a \
         --run.dir a --data.train 'data/train-0-*.bin' --log.progress none "$@" >>a.out 2>&1 &

@@ -5,6 +5,7 @@
 # aggregator; the directory goes from three ranks to two, and to one that holds all, which supplies an aggregator that lost its own.
 . "$(dirname "$0")/lib.sh"
 needs_mpi
+mpi_leaks
 steps=32 every=8 fragments=4
 configure a,b
 sed -i "s/batch_tokens: 128/batch_tokens: 192/" run.yaml # a multiple of three sequences, and of two
@@ -16,15 +17,6 @@ ranks() {
         --log.progress none $settings "$@" >>a.out 2>&1 &
     a=$!
     processes="$processes $a"
-}
-begin() {
-    rm -rf a b aggregator
-    : >a.out
-    : >b.out
-    : >serve.out
-    serve
-    train b
-    b=$pid
 }
 ended() {
     ends 0 "$a" "site a"
@@ -49,13 +41,13 @@ refused "run.archive" --run.archive on
 # In turn; overlapped; and all after the same step, where the ranks exchange side by side.
 together="--outer.partition slices --outer.slices embed@8,0-1@8,2@8,3-final@8"
 for settings in "" "--outer.overlap_steps 2 --outer.state_digest leaves --train.zero_stage 3" "$together"; do
-    begin
+    new_run
     ranks 3
     ended
     whole=$(final a) whole_outer=$(outer a) whole_payload=$(payload a)
     [ -n "$settings" ] || plain=$whole
 
-    begin
+    new_run
     ranks 3 --site.outer_state sharded
     ended
     [ "$(final a)" = "$whole" ] || fail "sharded: $(final a), at the lead: $whole"
@@ -63,7 +55,7 @@ for settings in "" "--outer.overlap_steps 2 --outer.state_digest leaves --train.
     [ "$(payload a)" = "$whole_payload" ] || fail "bytes of the rounds: sharded $(payload a), at the lead: $whole_payload"
     [ -e a/id/rank.1.site ] && [ -e a/id/rank.2.site ] || fail "the other ranks took no part"
 
-    begin
+    new_run
     ranks 3 --site.outer_state sharded
     until_rounds b 5
     of_a=$(pgrep -P "$a") # the ranks, in the order of their start
@@ -80,7 +72,7 @@ for settings in "" "--outer.overlap_steps 2 --outer.state_digest leaves --train.
 done
 
 settings=""
-begin
+new_run
 stop() { # ROUNDS of b: site a is stopped
     until_rounds b "$1"
     kill -STOP "$b" # without it site a cannot end before the signal arrives
@@ -97,7 +89,7 @@ ranks 1
 ended
 
 # The aggregator's directory is lost. No rank has all that a rebuild needs; the lead that takes up the directory has.
-begin
+new_run
 ranks 3 --site.outer_state sharded
 until_rounds b 5
 killed "$serve_pid"
@@ -117,7 +109,7 @@ mode=quorum history_rounds=2 max_local_steps_offline=8 straggler_timeout_s=0.2 s
 configure a,b,c
 sed -i "s/batch_tokens: 128/batch_tokens: 192/" run.yaml
 "$atoll" cert issue --role operator --dir tls >>cert.out 2>&1 || fail "atoll cert issue --role operator"
-begin
+new_run
 rm -rf c
 train c
 c=$pid

@@ -4,6 +4,7 @@
 # again, by that rank alone: the holder of its fragment, the rank whose name it has, else the lead.
 . "$(dirname "$0")/lib.sh"
 needs_mpi
+mpi_leaks
 steps=96 every=8 fragments=4
 configure a,b
 sed -i "s/batch_tokens: 128/batch_tokens: 192/" run.yaml # a multiple of three sequences

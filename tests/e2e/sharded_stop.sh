@@ -5,6 +5,7 @@
 # continues ends as one without signals.
 . "$(dirname "$0")/lib.sh"
 needs_mpi
+mpi_leaks
 steps=32 every=8 fragments=4
 configure a,b
 sed -i "s/batch_tokens: 128/batch_tokens: 192/" run.yaml # a multiple of three sequences
@@ -17,15 +18,6 @@ site_a() {
         --log.progress none --site.outer_state sharded $settings >>a.out 2>&1 &
     a=$!
     processes="$processes $a"
-}
-begin() {
-    rm -rf a b aggregator
-    : >a.out
-    : >b.out
-    : >serve.out
-    serve
-    train b
-    b=$pid
 }
 ended() {
     codes 0
@@ -47,12 +39,12 @@ stopped() {
     codes 75
 }
 for settings in "--outer.partition slices --outer.slices embed@8,0-1@8,2@8,3-final@8" "--outer.overlap_steps 2 --outer.state_digest leaves"; do
-    begin
+    new_run
     site_a
     ended
     whole=$(final a)
 
-    begin
+    new_run
     site_a
     until_rounds b 5
     killed "$serve_pid"

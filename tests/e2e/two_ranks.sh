@@ -3,18 +3,8 @@
 # A site of two ranks over MPI, next to a site of one. All members must agree; a stop must end both ranks with 75.
 # Before that, alone: with any signal that stops mpirun, rank 0 alone says after which step, and that the checkpoint holds that step.
 . "$(dirname "$0")/lib.sh"
-if ! command -v mpirun >/dev/null; then
-    echo "SKIPPED: no mpirun here"
-    exit 77
-fi
-export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe # Open MPI 5; below: Open MPI 4
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
+needs_mpi
 configure a,b
-if mpirun -n 2 "$atoll" train --config run.yaml --dry-run --site.name a 2>&1 | grep -q "no MPI"; then
-    echo "SKIPPED: this build has no MPI"
-    exit 77
-fi
 # Open MPI drops memory of its own at MPI_Finalize, out of modules that are unloaded by then, so no suppression can name
 # them; our own leaks show in the runs of one rank.
 site_a() { # with further arguments

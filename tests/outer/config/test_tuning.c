@@ -213,7 +213,7 @@ static void short_rounds_want_a_lower_rate(void **state)
     o.outer_lr = 0.3;
     tuning_momentum_text(&o, 500, text, sizeof text);
     assert_string_equal(text, "");
-    o.outer_sync_every = 11; /* the middle of the line over log H */
+    o.outer_sync_every = 11; /* halfway between log 6 and log 20 */
     assert_true(fabs(tuning_momentum(&o, 500).lr - 0.38) < 1e-9);
     o.outer_sync_every = 1; /* not measured: not below what was */
     assert_true(fabs(tuning_momentum(&o, 500).lr - 0.26) < 1e-9);
