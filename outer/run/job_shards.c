@@ -93,10 +93,10 @@ static enum err drain(void *self)
 enum err job_shards_end(struct job *j, bool stopped)
 {
     const struct shards s = job_shards(j, j->run);
-    if (!j->outer || s.ranks <= 1)
-        return ERR_OK;
     if (stopped) /* the signal may have come to another rank alone, after the last wait */
         atomic_store(&j->stopping->stop, 1);
+    if (!j->outer || s.ranks <= 1)
+        return ERR_OK;
     TRY(exchange_together(&j->o->exchange, &(struct exchange_call){lead(j) ? NULL : drain, j}));
     for (unsigned rank = 1; rank < s.ranks; rank++)
         TRY(job_ledger_relay(j, (int)rank));

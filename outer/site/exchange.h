@@ -91,7 +91,7 @@ struct exchange_options {
     struct coll *coll;
     bool beside;      /* the replica works in the memory of the trainer's device */
     struct env *env;  /* NULL on ranks that hold no fragment */
-    atomic_int *stop; /* asked to stop: of this rank; NULL where the lead alone holds fragments */
+    atomic_int *stop; /* asked to stop: of this rank; NULL where the caller's ranks have no sums */
     /* On the lead; of a round that another rank holds, on every rank. */
     enum err (*rounded)(void *self, const struct exchange_round *r);
     /* On every rank, before the first step and when a replica's schedule has changed: *s becomes
@@ -143,9 +143,9 @@ enum err exchange_agree(const struct exchange *s, enum err mine) MUST;
 /* A number of each rank that holds fragments, on every rank: of[shards.ranks]. Every rank calls
  * it. */
 enum err exchange_ranks(const struct exchange *s, double mine, double of[SHARDS_RANKS_MAX]) MUST;
-/* What waits for the aggregator. Where several ranks hold fragments, all ranks call it together,
- * and it runs in a thread of its own on those that do: a stop request that reaches one rank then
- * ends the wait of all. Elsewhere it is called. */
+/* What waits for the aggregator. All ranks call it together, and it runs in a thread of its own on
+ * those that hold fragments: a stop request that reaches one rank then ends the wait of all. A site
+ * of one rank, and one without `stop`, calls it. */
 struct exchange_call {
     enum err (*run)(void *self); /* NULL: this rank has nothing to wait for */
     void *self;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waits of a site whose ranks hold fragments each. A thread of each rank waits for the aggregator;
- * meanwhile the ranks add up which of them still wait, and whether one is asked to stop. */
+/* Waits of a site of several ranks. A thread of each rank that holds fragments waits for the
+ * aggregator; meanwhile the ranks add up which of them still wait, and whether one is asked to
+ * stop.
+ */
 #include <stdio.h>
 #include "outer/site/exchange.h"
 #include "outer/site/site_own.h"
@@ -75,7 +77,7 @@ static enum err together_end(struct together *w, enum err waited)
 enum err exchange_together(const struct exchange *s, const struct exchange_call *call)
 {
     struct together w = {.env = s->o.env, .call = *call};
-    if (s->o.shards.ranks <= 1)
+    if (s->o.coll->size <= 1 || !s->o.stop)
         return call->run ? call->run(call->self) : ERR_OK;
     enum err begun = s->o.site && call->run ? together_begin(&w) : ERR_OK;
     enum err waited = together_wait(s, &w); /* also where this rank has no thread */

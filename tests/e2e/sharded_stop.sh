@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# site.outer_state = sharded while the aggregator is away: a stop signal to one rank alone, the lead in the middle of the run and
-# another rank at a start, ends every rank with exit code 75, whether the rounds of all ranks end at one step or not. The run that
-# continues ends as one without signals.
+# A site of three ranks while the aggregator is away: a stop signal to one rank alone, in the middle of the run and at a start, ends
+# every rank with exit code 75, whether each rank holds some fragments (site.outer_state = sharded) or the lead holds all, and whether
+# the rounds of all fragments end at one step or not. The run that continues ends as one without signals.
 . "$(dirname "$0")/lib.sh"
 needs_mpi
 mpi_leaks
@@ -15,7 +15,7 @@ site_a() {
     rm -f pid.* code.*
     said=$(lines "aggregator unreachable" a.out)
     mpirun -n 3 sh -c "$rank" sh "$atoll" train --config run.yaml --site.name a --run.dir a --data.train 'data/train-0-*.bin' \
-        --log.progress none --site.outer_state sharded $settings >>a.out 2>&1 &
+        --log.progress none --site.outer_state $held $settings >>a.out 2>&1 &
     a=$!
     processes="$processes $a"
 }
@@ -38,7 +38,9 @@ stopped() {
     kill -TERM "$(cat "pid.$1")"
     codes 75
 }
-for settings in "--outer.partition slices --outer.slices embed@8,0-1@8,2@8,3-final@8" "--outer.overlap_steps 2 --outer.state_digest leaves"; do
+together="--outer.partition slices --outer.slices embed@8,0-1@8,2@8,3-final@8"
+# who holds the outer state, the rank that is stopped in the middle, the one that is stopped at a start, settings
+while read -r held in_middle at_start settings; do
     new_run
     site_a
     ended
@@ -48,11 +50,16 @@ for settings in "--outer.partition slices --outer.slices embed@8,0-1@8,2@8,3-fin
     site_a
     until_rounds b 5
     killed "$serve_pid"
-    stopped 0
+    stopped "$in_middle"
     site_a
-    stopped 2
+    stopped "$at_start"
     serve
     site_a
     ended
     [ "$(final a)" = "$whole" ] || fail "after stops: $(final a), undisturbed: $whole"
-done
+done <<END
+sharded 0 2 $together
+sharded 0 2 --outer.overlap_steps 2 --outer.state_digest leaves
+lead 2 1 $together
+lead 1 2 --outer.overlap_steps 2
+END
