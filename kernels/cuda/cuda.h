@@ -51,6 +51,7 @@ struct cuda_events {                    /* dev_cuda.c */
 struct cuda_gpu {        /* dev_cuda.c: what the GPU is, and how it is used */
     int processors;      /* multiprocessors */
     size_t shared_bytes; /* shared memory of one multiprocessor */
+    int clearing;        /* host threads that clear pinned memory */
     bool fp8;            /* products of the model have operands in fp8 */
 };
 struct cuda_table { /* optim.cu: the ranges whose chunk table lies in CUDA_SLOT_TABLE */

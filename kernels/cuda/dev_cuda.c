@@ -5,6 +5,7 @@
  * copy() to the host returns when the bytes are there; to the device it returns when the source may
  * change, which for pinned memory means that the copy is done. Everything else is asynchronous.
  */
+#include "kernels/cuda/clear.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cudnn.h"
 #include <cuda_runtime_api.h>
@@ -227,7 +228,7 @@ enum err cuda_dev_host_alloc(struct dev *d, void **p, size_t bytes)
         *p = NULL;
         return err_set(ERR_MEMORY, "no %zu MiB of pinned memory on this machine", bytes >> 20);
     }
-    memset(*p, 0, bytes);
+    clear_bytes(*p, bytes, cuda_of(d)->gpu.clearing);
     return ERR_OK;
 }
 
@@ -462,6 +463,7 @@ enum err cuda_gpu_open(struct cuda *c, const struct dev_options *o)
                        cudaGetErrorString(cudaGetLastError()));
     c->dev.stream = s;
     c->gpu.processors = p.multiProcessorCount;
+    c->gpu.clearing = clear_threads(o->threads);
     c->gpu.shared_bytes = p.sharedMemPerMultiprocessor;
     c->dev.memory_bytes = left;
     if (p.major < 8)

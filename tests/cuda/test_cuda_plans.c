@@ -3,9 +3,10 @@
  * results stay right, the shape that is used all the time keeps its plan, the one that was not used
  * for longest is planned again, and what is dropped is freed. If this is wrong, a run whose batches
  * differ in size ends after 512 shapes, or plans its products in every step. Memory that is freed
- * is no longer counted, and it is freed on its device. Algorithms are measured while the device
- * tunes and at no other time, recorded, and taken from the record after that: if not, a resumed run
- * or another rank has other bits, or gradients are added many times.
+ * is no longer counted, and it is freed on its device. Pinned memory begins with zeros. Algorithms
+ * are measured while the device tunes and at no other time, recorded, and taken from the record
+ * after that: if not, a resumed run or another rank has other bits, or gradients are added many
+ * times.
  */
 #include "tests/kernels/check.h"
 #include <math.h>
@@ -90,6 +91,25 @@ static void freed_memory_is_not_counted(void **state)
     dev_close(d);
     dev_close(other);
     unsetenv("FAKE_GPUS");
+}
+
+/* The runtime gives memory with other bytes in it, here as there. */
+static void pinned_memory_is_clear(void **state)
+{
+    (void)state;
+    enum { BYTES = (5 << 20) + 3 };
+    struct dev *d;
+    unsigned char *p, any = 0;
+    const struct dev_options o = {
+        .kind = "cuda", .model_type = "f32", .attention = "own", .threads = 4};
+    assert_int_equal(atoll_cuda_module(NULL)->open(&d, 0, &o), ERR_OK);
+    assert_int_equal(cuda_of(d)->gpu.clearing, 4);
+    assert_int_equal(d->ops->host_alloc(d, (void **)&p, BYTES), ERR_OK);
+    for (size_t i = 0; i < BYTES; i++)
+        any |= p[i];
+    assert_int_equal(any, 0);
+    d->ops->host_free(d, p);
+    dev_close(d);
 }
 
 /* ---- algorithms by measurement ---- */
@@ -321,6 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(old_plans_go),
         cmocka_unit_test(freed_memory_is_not_counted),
+        cmocka_unit_test(pinned_memory_is_clear),
         cmocka_unit_test(the_record_of_products),
         cmocka_unit_test_setup_teardown(the_fastest_is_kept, times, reset),
         cmocka_unit_test_setup_teardown(a_recorded_algorithm_is_missing, times, reset),
