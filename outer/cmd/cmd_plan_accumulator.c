@@ -3,114 +3,19 @@
  * many bits of mantissa holds them.
  */
 #include "outer/cmd/cmd_plan.h"
-#include <stdio.h>
-#include <string.h>
-#include "inner/train/train.h"
 #include "kernels/base/number.h"
 #include "outer/plan/accumulator.h"
-#include "outer/record/json_write.h"
+#include "outer/plan/accumulator_sums.h"
 
-enum { SUMS_MAX = 16 };
 struct accumulator_options {
     const struct args *args;
     int64_t product; /* bits of mantissa of a product */
     const char *format;
 };
 
-struct sum {
-    size_t n;
-    char of[160]; /* what is summed so */
-};
-struct sums { /* of different lengths */
-    struct sum s[SUMS_MAX];
-    size_t count;
-};
-
-static void sums_add(struct sums *l, size_t n, const char *of)
-{
-    size_t i = 0;
-    while (i < l->count && l->s[i].n != n)
-        i++;
-    if (i == SUMS_MAX)
-        return;
-    struct sum *s = &l->s[i];
-    s->n = n;
-    l->count += i == l->count;
-    size_t used = strlen(s->of);
-    if (!strstr(s->of, of))
-        snprintf(s->of + used, sizeof s->of - used, "%s%s", used ? ", " : "", of);
-}
-
-/* Of a layer: y = x w^T sums over w's columns, dx over its rows, dw over the tokens. */
-static struct sums sums_of(const struct run *p)
-{
-    struct sums l = {.count = 0};
-    char of[64];
-    for (size_t i = 0; i < p->table.count; i++) {
-        const struct tensor *x = &p->table.tensors[i];
-        const char *name = strchr(x->name + strlen("layers."), '.');
-        if (x->group != TABLE_HIDDEN || x->layer > 0 || !name)
-            continue;
-        size_t length = strlen(name + 1) - strlen(".weight");
-        snprintf(of, sizeof of, "%.*s", (int)length, name + 1);
-        sums_add(&l, (size_t)x->shape[1], of);
-        snprintf(of, sizeof of, "d %.*s", (int)length, name + 1);
-        sums_add(&l, (size_t)x->shape[0], of);
-    }
-    sums_add(&l, table_vocab_padded(&p->s), "d logits");
-    sums_add(&l, train_micro_batch_tokens(&p->s, 1), "weight gradients");
-    return l;
-}
-
-static void print_sum(const struct sum *s, int bits, int product)
-{
-    const struct accumulator one = {bits, product, s->n, 0},
-                             two = {bits, product, s->n, ACCUMULATOR_CHUNK};
-    double lost = accumulator_lost(&one), chunked = accumulator_lost(&two);
-    printf("%8zu  %9.3g %-3s %5d  %9.3g %-3s %5d  2^%-6.1f 2^%-6.1f 2^%-6.1f %s\n", s->n, lost,
-           lost < 3.9 ? "yes" : "no", accumulator_least(one), chunked, chunked < 3.9 ? "yes" : "no",
-           accumulator_least(two), accumulator_error(&one, false), accumulator_error(&two, false),
-           accumulator_error(&two, true), s->of);
-    fflush(stdout);
-}
-
-static void level_json(struct json_write *w, const char *key, const struct accumulator *a)
-{
-    double lost = accumulator_lost(a);
-    json_object(w, key);
-    json_real(w, "lost", lost);
-    json_bool(w, "ok", lost < 3.9);
-    json_int(w, "least_bits", accumulator_least(*a));
-    json_real(w, "error_log2", accumulator_error(a, false));
-    json_end(w);
-}
-
-static void sums_json(const struct sums *l, int bits, int product)
-{
-    struct json_write w = {.out = stdout, .digits = 6};
-    json_object(&w, NULL);
-    json_int(&w, "bits", bits);
-    json_int(&w, "product_bits", product);
-    json_int(&w, "chunk_terms", ACCUMULATOR_CHUNK);
-    json_array(&w, "sums");
-    for (size_t i = 0; i < l->count; i++) {
-        const struct accumulator one = {bits, product, l->s[i].n, 0},
-                                 two = {bits, product, l->s[i].n, ACCUMULATOR_CHUNK};
-        json_object(&w, NULL);
-        json_int(&w, "terms", (int64_t)l->s[i].n);
-        json_text(&w, "of", l->s[i].of);
-        level_json(&w, "one_level", &one);
-        level_json(&w, "chunks", &two);
-        json_real(&w, "chunks_in_f32_error_log2", accumulator_error(&two, true));
-        json_end(&w);
-    }
-    json_close(&w);
-}
-
 static enum err accumulator(struct run *p, void *self)
 {
     const struct accumulator_options *o = self;
-    const int64_t product = o->product;
     int64_t bits = 0;
     bool json;
     TRY(cmd_format(o->format, &json));
@@ -118,25 +23,8 @@ static enum err accumulator(struct run *p, void *self)
         bits > ACCUMULATOR_BITS_MAX)
         return err_set(ERR_CONFIG, "plan accumulator: give BITS, from 1 to %d",
                        ACCUMULATOR_BITS_MAX);
-    const struct sums l = sums_of(p);
-    if (json) {
-        sums_json(&l, (int)bits, (int)product);
-        return ERR_OK;
-    }
-    printf(
-        "Sums of products of %lld bits of mantissa in accumulators of %lld; fp16 has 10, bf16 7; "
-        "products\nof fp8 E5M2 have 5, of bf16 15. chunks: of %d terms. error: simulated, of the "
-        "sum.\n\n%8s  %-19s  %-19s  %-26s\n%8s  %9s %-3s %5s  %9s %-3s %5s  %-8s %-8s %-8s\n",
-        (long long)product, (long long)bits, ACCUMULATOR_CHUNK, "", "one level", "chunks",
-        "error: one level, chunks, chunks in f32", "terms", "lost", "ok", "least", "lost", "ok",
-        "least", "", "", "");
-    for (size_t i = 0; i < l.count; i++)
-        print_sum(&l.s[i], (int)bits, (int)product);
-    printf(
-        "\nlost: n (1 - VRR), the variance retention ratio of Sakr et al. 2019 (1901.06588); less "
-        "than 3.9 is ok.\nleast: bits with which it is. Sums are taken as random; a mean of one "
-        "sign needs more bits.\ndevice.accumulator trains so, emulated; without it products "
-        "accumulate in f32.\n");
+    const struct accumulator_sums l = accumulator_sums_of(p);
+    accumulator_sums_print(&l, (int)bits, (int)o->product, json);
     return ERR_OK;
 }
 

@@ -73,8 +73,7 @@ static void print_bytes(const struct sim_cmd *c)
     const struct simulate_result *r = &c->out.r;
     struct schedule s = c->p->sync.schedule;
     size_t elements[ROUND_FRAGMENTS_MAX];
-    for (unsigned f = 0; f < s.fragments; f++)
-        elements[f] = c->p->sync.fragments.f[f].elements;
+    fragment_sizes(elements, &c->p->sync.fragments);
     s.steps = r->steps;
     uint64_t up = schedule_upload_bytes(&s, elements),
              down = schedule_download_bytes(&s, elements, c->out.count);

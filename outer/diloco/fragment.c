@@ -242,6 +242,12 @@ size_t fragment_largest(const struct fragments *f)
     return most;
 }
 
+void fragment_sizes(size_t elements[ROUND_FRAGMENTS_MAX], const struct fragments *f)
+{
+    for (unsigned i = 0; i < f->count; i++)
+        elements[i] = f->f[i].elements;
+}
+
 void fragment_gather(struct dev *d, float *out, const float *slab, const struct fragment *f)
 {
     for (size_t i = 0; i < f->range_count; i++) {

@@ -62,6 +62,8 @@ enum err fragment_make(struct fragments *out, const struct table *t, const struc
  */
 bool fragment_slice_parse(struct fragment_slice *s, const char *text, int layers, int64_t every);
 size_t fragment_largest(const struct fragments *f); /* elements of the largest one */
+/* Elements of each. */
+void fragment_sizes(size_t elements[ROUND_FRAGMENTS_MAX], const struct fragments *f);
 /* slab (of the fragment's state) <-> contiguous copy of one fragment, through the device's copy. */
 void fragment_gather(struct dev *d, float *out, const float *slab, const struct fragment *f);
 void fragment_scatter(struct dev *d, float *slab, const float *in, const struct fragment *f);

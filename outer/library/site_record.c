@@ -18,18 +18,12 @@ enum err site_record_ledger(struct ledger_book *ledger, struct run *run)
         &run->perm);
 }
 
-void site_record_sizes(const struct run *run, size_t elements[ROUND_FRAGMENTS_MAX])
-{
-    for (unsigned f = 0; f < run->sync.fragments.count; f++)
-        elements[f] = run->sync.fragments.f[f].elements;
-}
-
 /* What the exchanges of the whole run will be. */
 static void predicted(struct jsonl *r, const struct run *run, const struct site_facts *f)
 {
     const struct schedule *s = &run->sync.schedule;
     size_t elements[ROUND_FRAGMENTS_MAX];
-    site_record_sizes(run, elements);
+    fragment_sizes(elements, &run->sync.fragments);
     jsonl_int(r, "rounds", (int64_t)exchange_rounds(s, f->s->train_steps));
     jsonl_int(r, "up_predicted", (int64_t)schedule_upload_bytes(s, elements));
     jsonl_int(r, "down_predicted",

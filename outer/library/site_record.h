@@ -50,7 +50,5 @@ struct site_notice {
     double said;    /* seconds */
 };
 bool site_notice_new(struct site_notice *n, const char *text);
-/* Number of values of each fragment, for the schedule's predictions. */
-void site_record_sizes(const struct run *run, size_t elements[ROUND_FRAGMENTS_MAX]);
 
 #endif

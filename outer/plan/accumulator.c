@@ -4,8 +4,6 @@
 #include "kernels/base/rng.h"
 #include "kernels/scalar/narrow.h"
 
-static const double ALLOWED = 3.9; /* log 50 */
-
 /* P(|x| > t) of a standard normal. */
 static double beyond(double t)
 {
@@ -72,7 +70,7 @@ double accumulator_lost(const struct accumulator *a)
 int accumulator_least(struct accumulator a)
 {
     for (a.bits = 1; a.bits < ACCUMULATOR_BITS_MAX; a.bits++)
-        if (accumulator_lost(&a) < ALLOWED)
+        if (accumulator_lost(&a) < ACCUMULATOR_LOST_MAX)
             break;
     return a.bits;
 }

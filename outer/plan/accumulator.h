@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 enum { ACCUMULATOR_BITS_MAX = 23, ACCUMULATOR_CHUNK = 64 };
+#define ACCUMULATOR_LOST_MAX 3.9 /* log 50 */
 
 struct accumulator { /* of a sum of n products of `product` bits of mantissa */
     int bits, product;
@@ -17,7 +18,7 @@ struct accumulator { /* of a sum of n products of `product` bits of mantissa */
 };
 /* Variance of the rounded sum over that of the exact one; 1: nothing is lost. */
 double accumulator_retention(const struct accumulator *a);
-/* n (1 - retention), of which the paper allows 3.9. */
+/* n (1 - retention), less than ACCUMULATOR_LOST_MAX is allowed. */
 double accumulator_lost(const struct accumulator *a);
 /* Fewest bits with which that is allowed; bits of *a are ignored. */
 int accumulator_least(struct accumulator a);

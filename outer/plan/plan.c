@@ -303,8 +303,7 @@ static enum err search(struct search *s, const struct table *table, struct arena
             .kind = FRAGMENT_STRIDED, .count = parts[p], .synchronised = {true}};
         struct fragments f;
         TRY(fragment_make(&f, table, &plan, scratch));
-        for (unsigned i = 0; i < f.count; i++)
-            s->elements[i] = f.f[i].elements;
+        fragment_sizes(s->elements, &f);
         s->costs = (struct costs){.elements = s->elements};
         look_at_parts(s, parts[p]);
     }

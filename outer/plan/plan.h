@@ -8,6 +8,16 @@
  *
  * Rates count whole IP packets, as a provider sells them and an emulator limits them: headers and
  * TLS records are included, by the ledger's model.
+ *
+ * Which file writes which members of these structs:
+ *   plan.c: link, exchange_s, exposed_s, steady, utilisation, total_s, up_bytes, down_bytes, cost,
+ *     loss_low, loss_high, loss_percent, extrapolated, equal_s, deviant, told, schedule, result
+ *   plan_settings.c: tokens
+ *   plan_layers.c: none
+ *   plan_layers_print.c: none
+ *   plan_print.c: none
+ *   plan_private.c: none
+ *   plan_tables.c: none
  */
 #include "outer/diloco/fragment.h"
 #include "outer/diloco/schedule.h"
@@ -62,6 +72,7 @@ bool plan_left(struct plan_watch *w, double exchange_s, double predicted_s, doub
                double planned_step_s);
 
 /* ---- the search ---- */
+enum { PLAN_UTILISATION_MIN = 1 }; /* percent of the run */
 enum { PLAN_OPTIONS_MAX = CODEC_COUNT, PLAN_EVERY_MAX = 1000, PLAN_OVERLAP_MAX = 10 };
 struct plan_option {
     struct schedule schedule;

@@ -26,6 +26,9 @@ enum err plan_layers_make(struct plan_layers *out, struct run *p, const struct l
 /* The shortest multiple of outer.sync_every, up to PLAN_EVERY_MAX, whose period waits for less than
  * that; 0: none. */
 enum err plan_layers_every(int64_t *every, struct run *p, const struct line *link) MUST;
+/* What `atoll plan layers` says on standard output, as text or as one JSON object. */
+enum err plan_layers_print(struct run *p, const struct plan_layers *l, const struct line *link,
+                           bool json) MUST;
 enum { PLAN_LAYERS_TEXT = 160 };
 /* "embed-3@5+8": as outer.slices lists it. */
 void plan_layers_text(const struct fragment_slice *s, int layers, char *out, size_t size_bytes);

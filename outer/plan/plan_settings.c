@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "outer/plan/plan_settings.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,8 +105,8 @@ struct outer_settings plan_settings_chosen(const struct run *r, const struct pla
     return s;
 }
 
-void plan_settings_print(FILE *out, const struct run *r, const struct plan_option *o,
-                         const char *probe)
+enum err plan_settings_text(char **text, struct run *r, const struct plan_option *o,
+                            const char *probe)
 {
     const struct outer_settings run = plan_settings_chosen(r, o);
     const int64_t rounds = (int64_t)schedule_rounds(&o->schedule, 0);
@@ -113,29 +114,58 @@ void plan_settings_print(FILE *out, const struct run *r, const struct plan_optio
     const char *alpha = tuning_unmixed(&run, rounds) ? "  update_alpha: 0\n" : "";
     char rate[48];
     snprintf(rate, sizeof rate, best.lr > 0 ? "%.6g" : "0  # of the table: %.6g", run.outer_lr);
-    fprintf(out,
-            "outer:\n  sync_every: %lld\n  fragments: %u\n  overlap_steps: %lld\n%s  codec: %s\n  "
-            "optimizer: %s\n  momentum: %.6g\n  lr: %s\n"
-            "  error_feedback_decay: %.4g\n",
-            (long long)o->schedule.period[0].p.every, o->schedule.fragments,
-            (long long)o->schedule.overlap, alpha,
-            config_choice_name(outer_codec_choices, run.outer_codec),
-            config_choice_name(outer_opt_kind_choices, run.outer_optimizer), run.outer_momentum,
-            rate, run.outer_error_feedback_decay);
-    if (*probe)
-        fprintf(out, "site:\n  probe: %s\n", probe);
+    TRY_ALLOC(*text = arena_printf(
+                  &r->perm,
+                  "outer:\n  sync_every: %lld\n  fragments: %u\n  overlap_steps: %lld\n%s  codec: "
+                  "%s\n  optimizer: %s\n  momentum: %.6g\n  lr: %s\n"
+                  "  error_feedback_decay: %.4g\n%s%s%s",
+                  (long long)o->schedule.period[0].p.every, o->schedule.fragments,
+                  (long long)o->schedule.overlap, alpha,
+                  config_choice_name(outer_codec_choices, run.outer_codec),
+                  config_choice_name(outer_opt_kind_choices, run.outer_optimizer),
+                  run.outer_momentum, rate, run.outer_error_feedback_decay,
+                  *probe ? "site:\n  probe: " : "", probe, *probe ? "\n" : ""));
+    return ERR_OK;
 }
 
-enum err plan_settings_write(const char *path, const struct run *r, const struct plan_option *o,
-                             const char *probe)
+enum err plan_settings_write(const char *path, const char *text)
 {
     FILE *f = fopen(path, "w");
     if (!f)
         return err_set(ERR_IO, "%s: cannot write", path);
-    plan_settings_print(f, r, o, probe);
-    bool good = !ferror(f);
+    bool good = fputs(text, f) >= 0;
     good = fclose(f) == 0 && good;
     return good ? ERR_OK : err_set(ERR_IO, "%s: cannot write", path);
+}
+
+enum err plan_settings_refuse(const struct plan_task *t, const struct run *r, double percent,
+                              const struct plan_option *most)
+{
+    struct line link;
+    enum plan_nearest by;
+    char possible[256], less[48] = "";
+    double shown = floor(1000 * most->result.utilisation) / 10;
+    if (shown >= PLAN_UTILISATION_MIN)
+        snprintf(less, sizeof less, "; or --utilisation %.1f", shown);
+    TRY(plan_nearest_link(t, &r->sync.schedule, &r->table, percent / 100, &link, &by));
+    if (by == PLAN_BY_RATE || by == PLAN_BY_BOTH)
+        snprintf(possible, sizeof possible, "%.3g up and %.3g down Mbit/s at %.4g ms",
+                 link.up_bps / 1e6, link.down_bps / 1e6, 1e3 * link.rtt_s);
+    else if (by == PLAN_BY_DELAY)
+        snprintf(possible, sizeof possible, "a round trip of %.3g ms", 1e3 * link.rtt_s);
+    else
+        snprintf(possible, sizeof possible,
+                 "no link at all: sites and aggregator themselves take too long for a round "
+                 "(plan.encode_ns and the like); faster "
+                 "disks, or longer steps");
+    return err_set(ERR_CONFIG,
+                   "no settings train %.4g %% of the time on this link; the most is %.1f %%, with "
+                   "%s, H %lld, %u fragments, %lld "
+                   "steps of overlap, where one round takes %.3g s\nthe nearest possible: %s%s",
+                   percent, 100 * most->result.utilisation,
+                   codec_get(most->schedule.period[0].codec)->name,
+                   (long long)most->schedule.period[0].p.every, most->schedule.fragments,
+                   (long long)most->schedule.overlap, most->result.exchange_s, possible, less);
 }
 
 enum err plan_settings_memory(struct run *r, const struct plan_option *o, unsigned sites,

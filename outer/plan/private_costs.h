@@ -34,5 +34,19 @@ double private_costs_signal(const struct private_costs *x, double noise);
 double private_costs_signal_all(const struct private_costs *x, double noise);
 /* The same site with a batch of 2^doublings times as many records. */
 struct private_costs private_costs_larger(const struct private_costs *x, int doublings);
+/* The same epsilon with larger batches, which read more records for as many steps. */
+enum { PRIVATE_COSTS_BATCHES = 4 };
+struct private_batches {
+    double epsilon;
+    int count;
+    struct private_batch {
+        int64_t tokens;
+        double q, noise, signal, epochs;
+    } of[PRIVATE_COSTS_BATCHES];
+};
+enum err private_costs_batches(struct private_batches *b, const struct private_costs *x,
+                               double epsilon) MUST;
+/* What signal over noise of all steps means, in words. */
+const char *private_costs_verdict(double signal_all);
 
 #endif

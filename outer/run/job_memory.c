@@ -200,7 +200,7 @@ struct job_prediction job_predict(const struct job *j)
 {
     const struct schedule *x = &j->run->sync.schedule;
     size_t elements[ROUND_FRAGMENTS_MAX], all = 0;
-    site_record_sizes(j->run, elements);
+    fragment_sizes(elements, &j->run->sync.fragments);
     for (unsigned f = 0; f < j->run->sync.fragments.count; f++)
         all += elements[f];
     unsigned sites = (unsigned)j->run->o.outer_sites.count;

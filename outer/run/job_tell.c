@@ -189,7 +189,7 @@ static void tell_plan(struct job *j, const struct exchange_round *r, double comp
     if (whole || r->replayed || steps <= 0)
         return;
     plan_settings_task(&t, j->run, &j->run->measured);
-    site_record_sizes(j->run, elements);
+    fragment_sizes(elements, &j->run->sync.fragments);
     plan_predict(&t, s, elements, &p);
     double step_s = compute_s / (double)steps, waited_s = 1e-3 * r->exposed_ms;
     double share = compute_s / (compute_s + r->seconds), flight_s = 1e-3 * r->flight_ms;

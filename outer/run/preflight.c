@@ -193,12 +193,6 @@ struct disk_need {
     double checkpoints, states, rounds, outbox, logs;
 };
 
-static void elements_of(const struct preflight *p, size_t elements[ROUND_FRAGMENTS_MAX])
-{
-    for (unsigned f = 0; f < p->j.run->sync.fragments.count; f++)
-        elements[f] = p->j.run->sync.fragments.f[f].elements;
-}
-
 /* What the aggregates, and at the aggregator the contributions, of the kept rounds take, and what
  * the largest contribution has. */
 static void rounds_need(struct preflight *p, struct disk_need *n)
@@ -206,7 +200,7 @@ static void rounds_need(struct preflight *p, struct disk_need *n)
     const struct schedule *s = &p->j.run->sync.schedule;
     size_t elements[ROUND_FRAGMENTS_MAX];
     unsigned sites = (unsigned)p->j.run->o.outer_sites.count;
-    elements_of(p, elements);
+    fragment_sizes(elements, &p->j.run->sync.fragments);
     for (unsigned f = 0; f < p->j.run->sync.fragments.count; f++) {
         struct schedule_bytes b = schedule_round_bytes(s, f, 0, elements[f], sites);
         n->rounds += (double)p->j.run->o.outer_history_rounds * (double)b.down;

@@ -245,8 +245,7 @@ static void say_what(const struct serve *v)
     size_t elements[ROUND_FRAGMENTS_MAX];
     unsigned sites = (unsigned)v->run.o.outer_sites.count;
     struct outer_state_options o = v->replica.o;
-    for (unsigned i = 0; i < v->run.sync.fragments.count; i++)
-        elements[i] = v->run.sync.fragments.f[i].elements;
+    fragment_sizes(elements, &v->run.sync.fragments);
     log_event(LOG_INFO, "atoll", "version=%s commit=%s run=%s device=%s", version_number(),
               version_commit(), v->run.s.run_name, log_quote(quoted, sizeof quoted, v->cpu->note));
     log_event(LOG_INFO, "plan",
