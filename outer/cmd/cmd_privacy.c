@@ -76,11 +76,7 @@ static void account_json(const struct accountant *a, const struct asked *b, doub
     json_real(&w, "q", b->q);
     json_real(&w, "delta", b->delta);
     json_text(&w, "unit", unit);
-    json_real(&w, "epsilon", a->epsilon[a->holds]);
-    json_text(&w, "accountant", accountant_name[a->holds]);
-    json_real(&w, "epsilon_exact", a->epsilon[ACCOUNTANT_EXACT]);
-    json_real(&w, "epsilon_pld", a->epsilon[ACCOUNTANT_PLD]);
-    json_real(&w, "epsilon_rdp", a->epsilon[ACCOUNTANT_RDP]);
+    spent_methods_json(&w, a);
     json_real(&w, "rdp_order", a->order);
     json_real(&w, "unamplified", a->unamplified);
     json_close(&w);
@@ -234,99 +230,6 @@ static enum err privacy_banded(int argc, char **argv, struct arena *arena)
     return ERR_OK;
 }
 
-/* ---- several directories ---- */
-static void claim_json(struct json_write *w, const char *why, double epsilon, double delta)
-{
-    json_real(w, "epsilon", why ? NAN : epsilon);
-    json_real(w, "delta", delta);
-    if (why)
-        json_text(w, "unclaimed", why);
-}
-
-static void spent_sum_json(struct json_write *w, const struct spent *s, const char *directory,
-                           const char *unit)
-{
-    json_object(w, NULL);
-    json_text(w, "directory", directory);
-    json_int(w, "steps", s->budget.steps);
-    json_text(w, "unit", unit);
-    claim_json(w, s->unclaimed, s->account.epsilon[s->account.holds], s->delta);
-    json_end(w);
-}
-
-static void sum_begin(struct json_write *w)
-{
-    json_object(w, NULL);
-    json_array(w, "directories");
-}
-
-static void spent_one(const struct spent *s, const char *directory, struct json_write *w)
-{
-    const struct budget_plan none = spent_plan(s);
-    const char *unit = budget_unit(&s->budget, &none);
-    double epsilon = s->account.epsilon[s->account.holds];
-    if (w) {
-        spent_sum_json(w, s, directory, unit);
-        return;
-    }
-    printf("%-24s %8" PRId64 " steps, unit %s", directory, s->budget.steps, unit);
-    if (s->unclaimed)
-        printf(", no epsilon can be claimed: %s\n", s->unclaimed);
-    else
-        printf(", epsilon %.6g at delta %g\n", epsilon, s->delta);
-}
-
-static void sum_text(const char *why, double epsilon, double delta, const char *unit)
-{
-    if (why)
-        printf("together                 no epsilon can be claimed: %s\n", why);
-    else
-        printf(
-            "together                 (epsilon, delta) = (%.6g, %g), unit %s: of who has records "
-            "in all of them\n",
-            epsilon, delta, unit);
-}
-
-static void sum_json(struct json_write *w, const char *why, double epsilon, double delta,
-                     const char *unit)
-{
-    json_end(w);
-    json_object(w, "together");
-    claim_json(w, why, epsilon, delta);
-    json_text(w, "unit", unit);
-    json_close(w);
-}
-
-/* Several directories: what an owner has spent whose records are in all of them. */
-static enum err spent_sum(const struct args *args, const struct spent_options *o, bool json,
-                          struct arena *arena)
-{
-    struct json_write w = {.out = stdout, .digits = 9};
-    struct budget all = {.count = 0};
-    struct spent s;
-    struct accountant a;
-    double delta = 0;
-    for (int i = 0; i < args->operand_count; i++) {
-        TRY(spent_read(&s, args->operand[i], o, arena));
-        if (json && i == 0)
-            sum_begin(&w);
-        spent_one(&s, args->operand[i], json ? &w : NULL);
-        delta = i == 0 || s.delta < delta ? s.delta : delta;
-        for (size_t k = 0; k < s.budget.count; k++)
-            TRY(budget_join(&all, &s.budget.settings[k].charge, s.budget.settings[k].steps));
-    }
-    const struct budget_plan none = {.more = NULL, .steps = 0, .delta = delta};
-    const char *why = budget_unclaimed(&all, &none);
-    if (!why)
-        TRY(budget_epsilon(&a, &all, &none));
-    double epsilon = why ? NAN : a.epsilon[a.holds];
-    if (json)
-        sum_json(&w, why, epsilon, delta, budget_unit(&all, &none));
-    else
-        sum_text(why, epsilon, delta, budget_unit(&all, &none));
-    return ERR_OK;
-}
-
 static enum err privacy_ledger(int argc, char **argv, struct arena *arena)
 {
     struct spent_options o = {.delta = 0, .cap = 0};
@@ -358,7 +261,8 @@ static enum err privacy_ledger(int argc, char **argv, struct arena *arena)
     if (!args.operand_count)
         return err_set(ERR_CONFIG, "privacy ledger: give the run.dir of a site, or several");
     if (args.operand_count > 1)
-        return spent_sum(&args, &o, json, arena);
+        return spent_sum_print((const char *const *)args.operand, (size_t)args.operand_count, &o,
+                               json, arena);
     TRY(spent_read(&s, args.operand[0], &o, arena));
     if (json)
         spent_print_json(&s);

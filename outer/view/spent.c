@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include "outer/record/json_write.h"
 
 static const double DELTA_DEFAULT = 1e-5; /* privacy.delta */
 
@@ -216,13 +215,18 @@ static void settings_json(struct json_write *w, const struct budget *b)
     json_end(w);
 }
 
+void spent_methods_json(struct json_write *w, const struct accountant *a)
+{
+    json_real(w, "epsilon", a->epsilon[a->holds]);
+    json_text(w, "accountant", accountant_name[a->holds]);
+    json_real(w, "epsilon_exact", a->epsilon[ACCOUNTANT_EXACT]);
+    json_real(w, "epsilon_pld", a->epsilon[ACCOUNTANT_PLD]);
+    json_real(w, "epsilon_rdp", a->epsilon[ACCOUNTANT_RDP]);
+}
+
 static void account_json(struct json_write *w, const struct spent *s)
 {
-    json_real(w, "epsilon", s->account.epsilon[s->account.holds]);
-    json_text(w, "accountant", accountant_name[s->account.holds]);
-    json_real(w, "epsilon_exact", s->account.epsilon[ACCOUNTANT_EXACT]);
-    json_real(w, "epsilon_pld", s->account.epsilon[ACCOUNTANT_PLD]);
-    json_real(w, "epsilon_rdp", s->account.epsilon[ACCOUNTANT_RDP]);
+    spent_methods_json(w, &s->account);
     json_real(w, "unamplified", s->account.unamplified);
     if (s->cap > 0) {
         json_real(w, "cap", s->cap);
@@ -248,4 +252,96 @@ void spent_print_json(const struct spent *s)
         account_json(&w, s);
     json_int(&w, "steps", s->budget.steps);
     json_close(&w);
+}
+
+/* ---- several directories ---- */
+static void claim_json(struct json_write *w, const char *why, double epsilon, double delta)
+{
+    json_real(w, "epsilon", why ? NAN : epsilon);
+    json_real(w, "delta", delta);
+    if (why)
+        json_text(w, "unclaimed", why);
+}
+
+static void one_json(struct json_write *w, const struct spent *s, const char *directory,
+                     const char *unit)
+{
+    json_object(w, NULL);
+    json_text(w, "directory", directory);
+    json_int(w, "steps", s->budget.steps);
+    json_text(w, "unit", unit);
+    claim_json(w, s->unclaimed, s->account.epsilon[s->account.holds], s->delta);
+    json_end(w);
+}
+
+static void sum_begin(struct json_write *w)
+{
+    json_object(w, NULL);
+    json_array(w, "directories");
+}
+
+static void one_print(const struct spent *s, const char *directory, struct json_write *w)
+{
+    const struct budget_plan none = spent_plan(s);
+    const char *unit = budget_unit(&s->budget, &none);
+    double epsilon = s->account.epsilon[s->account.holds];
+    if (w) {
+        one_json(w, s, directory, unit);
+        return;
+    }
+    printf("%-24s %8" PRId64 " steps, unit %s", directory, s->budget.steps, unit);
+    if (s->unclaimed)
+        printf(", no epsilon can be claimed: %s\n", s->unclaimed);
+    else
+        printf(", epsilon %.6g at delta %g\n", epsilon, s->delta);
+}
+
+static void sum_text(const char *why, double epsilon, double delta, const char *unit)
+{
+    if (why)
+        printf("together                 no epsilon can be claimed: %s\n", why);
+    else
+        printf(
+            "together                 (epsilon, delta) = (%.6g, %g), unit %s: of who has records "
+            "in all of them\n",
+            epsilon, delta, unit);
+}
+
+static void sum_json(struct json_write *w, const char *why, double epsilon, double delta,
+                     const char *unit)
+{
+    json_end(w);
+    json_object(w, "together");
+    claim_json(w, why, epsilon, delta);
+    json_text(w, "unit", unit);
+    json_close(w);
+}
+
+enum err spent_sum_print(const char *const *dirs, size_t count, const struct spent_options *o,
+                         bool json, struct arena *arena)
+{
+    struct json_write w = {.out = stdout, .digits = 9};
+    struct budget all = {.count = 0};
+    struct spent s;
+    struct accountant a;
+    double delta = 0;
+    for (size_t i = 0; i < count; i++) {
+        TRY(spent_read(&s, dirs[i], o, arena));
+        if (json && i == 0)
+            sum_begin(&w);
+        one_print(&s, dirs[i], json ? &w : NULL);
+        delta = i == 0 || s.delta < delta ? s.delta : delta;
+        for (size_t k = 0; k < s.budget.count; k++)
+            TRY(budget_join(&all, &s.budget.settings[k].charge, s.budget.settings[k].steps));
+    }
+    const struct budget_plan none = {.more = NULL, .steps = 0, .delta = delta};
+    const char *why = budget_unclaimed(&all, &none);
+    if (!why)
+        TRY(budget_epsilon(&a, &all, &none));
+    double epsilon = why ? NAN : a.epsilon[a.holds];
+    if (json)
+        sum_json(&w, why, epsilon, delta, budget_unit(&all, &none));
+    else
+        sum_text(why, epsilon, delta, budget_unit(&all, &none));
+    return ERR_OK;
 }

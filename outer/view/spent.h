@@ -6,6 +6,7 @@
  * site trains. It takes some seconds (accountant.h).
  */
 #include "outer/budget/budget.h"
+#include "outer/record/json_write.h"
 #include "outer/record/jsonl.h"
 
 struct spent_options { /* 0: as recorded */
@@ -40,5 +41,9 @@ enum { SPENT_TIME_MAX = 40 };
 const char *spent_time(char out[SPENT_TIME_MAX], double t);
 /* One line for each method of the accountant. */
 void spent_print_methods(const struct accountant *a);
+void spent_methods_json(struct json_write *w, const struct accountant *a); /* as members */
+/* Several directories: what an owner has spent whose records are in all of them. */
+enum err spent_sum_print(const char *const *dirs, size_t count, const struct spent_options *o,
+                         bool json, struct arena *arena) MUST;
 
 #endif
