@@ -96,13 +96,14 @@ static void clip_bucket(struct grad_reduce *r, size_t from, size_t to)
     size_t count = r->bucket ? (r->elements + r->bucket - 1) / r->bucket : 1;
     if (WITHOUT(BUCKET_CLIP))
         return;
-    const struct dev_clip a = {.sumsq = r->norms,
-                               .loss = r->norms,
-                               .targets = r->norms + 1,
-                               .max_norm = (float)(r->clip * r->targets / sqrt((double)count))};
-    r->dev->ops->sumsq(r->dev, r->norms, r->grads + from, to - from);
-    r->dev->ops->clip_scale(r->dev, r->factor, &a);
-    r->dev->ops->scale_by(r->dev, r->grads + from, r->factor, to - from);
+    const struct grad_clip *c = &r->clip;
+    const struct dev_clip a = {.sumsq = c->norms,
+                               .loss = c->norms,
+                               .targets = c->norms + 1,
+                               .max_norm = (float)(c->norm * c->targets / sqrt((double)count))};
+    r->dev->ops->sumsq(r->dev, c->norms, r->grads + from, to - from);
+    r->dev->ops->clip_scale(r->dev, c->factor, &a);
+    r->dev->ops->scale_by(r->dev, r->grads + from, c->factor, to - from);
 }
 
 /* Whole buckets that lie after `from`, clipped. */
@@ -125,7 +126,7 @@ void grad_reduce_ready(void *reduce, size_t from)
     ASSERT(from <= r->begun);
     if (r->error || r->coll->size == 1 || r->local)
         return;
-    if (r->clip > 0)
+    if (r->clip.norm > 0)
         r->error = begin_clipped(r, from);
     else if (r->units || (r->bucket && r->begun - from >= r->bucket))
         r->error = begin_to(r, from);
@@ -152,7 +153,7 @@ enum err grad_reduce_wait(struct grad_reduce *r)
     if (r->local)
         return ERR_OK;
     if (!r->error)
-        r->error = r->clip > 0 ? begin_clipped(r, 0) : begin_to(r, 0);
+        r->error = r->clip.norm > 0 ? begin_clipped(r, 0) : begin_to(r, 0);
     TRY(r->error);
     if (r->coll->size == 1) /* nothing was summed, and the reducer has no memory */
         return ERR_OK;

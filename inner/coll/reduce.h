@@ -44,6 +44,12 @@ struct grad_units {
     float *shard; /* device: sums of this rank's parts */
     size_t left;  /* units below have not begun; private */
 };
+struct grad_clip {  /* train.clip_per = bucket */
+    float norm;     /* train.max_grad_norm; 0: no clip here */
+    double targets; /* of this rank in the step, set before its last backward pass */
+    double *norms;  /* device, borrowed, (2): a bucket's sum of squares; 1 */
+    float *factor;  /* device, borrowed: of the bucket */
+};
 struct grad_reduce {
     struct coll *coll;
     struct dev *dev;
@@ -57,10 +63,7 @@ struct grad_reduce {
      * outside them are 0. range_count 0: the whole slab. */
     const struct dev_range *ranges;
     size_t range_count;
-    float clip;     /* train.clip_per = bucket: train.max_grad_norm; 0: no clip here */
-    double targets; /* of this rank in the step, set before its last backward pass */
-    double *norms;  /* device, borrowed, (2): a bucket's sum of squares; 1. NULL: no clip here */
-    float *factor;  /* device, borrowed: of the bucket */
+    struct grad_clip clip;
     bool local;     /* this step's gradients stay on their rank (train.compress) */
     size_t begun;   /* sums of [begun, elements) have begun; private */
     enum err error; /* the first failure; comes out of grad_reduce_wait */

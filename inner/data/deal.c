@@ -9,6 +9,18 @@ static int compare_keys(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
+enum err deal_open(struct deal **d, size_t ranks, size_t each, struct arena *perm)
+{
+    struct deal *x;
+    TRY_ALLOC(x = arena_alloc(perm, sizeof *x));
+    *x = (struct deal){.next = 0};
+    TRY_ALLOC(x->order = arena_array(perm, ranks * each, sizeof *x->order));
+    TRY_ALLOC(x->lengths = arena_array(perm, ranks * each, sizeof *x->lengths));
+    TRY_ALLOC(x->keys = arena_array(perm, ranks * each, sizeof *x->keys));
+    *d = x;
+    return ERR_OK;
+}
+
 void deal_snake(uint32_t *order, const uint32_t *lengths, size_t ranks, size_t each, uint64_t *keys)
 {
     size_t n = ranks * each;

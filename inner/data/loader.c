@@ -193,16 +193,9 @@ enum err loader_same_tokenizer(const struct loader *a, const struct loader *b)
                           a->directory, b->directory, a->directory);
 }
 
-static enum err open_deal(struct loader *l, struct arena *perm)
+void loader_seed(struct loader *l, uint64_t seed)
 {
-    struct loader_deal *d = &l->deal;
-    size_t n = l->options.ranks * l->rank_sequences;
-    if (!l->options.objective->varies || l->options.ranks == 1)
-        return ERR_OK;
-    TRY_ALLOC(d->order = arena_array(perm, n, sizeof *d->order));
-    TRY_ALLOC(d->lengths = arena_array(perm, n, sizeof *d->lengths));
-    TRY_ALLOC(d->keys = arena_array(perm, n, sizeof *d->keys));
-    return ERR_OK;
+    l->options.seed = seed;
 }
 
 /* ---- mixture ---- */
@@ -336,7 +329,8 @@ enum err loader_change(struct loader *l, uint64_t step, const struct loader_chan
 static enum err open_text(struct loader *l, struct arena *perm)
 {
     TRY(open_sidecars(l, perm));
-    TRY(open_deal(l, perm));
+    if (l->options.objective->varies && l->options.ranks > 1)
+        TRY(deal_open(&l->deal, l->options.ranks, l->rank_sequences, perm));
     TRY(l->options.objective->open(l, perm));
     return l->options.mixed ? open_mixture(l, perm) : ERR_OK;
 }
@@ -357,7 +351,7 @@ static enum err write_dealt(struct loader *l, struct arena *perm, const struct c
     }
     if (used >= DEALT_MAX)
         memcpy(text + DEALT_MAX - 4, "...", 4);
-    l->dealt = text;
+    l->dealt.files = text;
     return ERR_OK;
 }
 
@@ -400,7 +394,7 @@ static enum err take_own_files(struct loader *l, struct arena *perm, struct conf
     TRY_ALLOC(items = arena_array(perm, files.count, sizeof *items));
     *own = shard_dealt(&files, rank, ranks, items);
     TRY(write_dealt(l, perm, &files, ranks));
-    l->number_first = rank * (uint32_t)l->rank_sequences;
+    l->dealt.first = rank * (uint32_t)l->rank_sequences;
     o->batch_tokens /= ranks;
     o->rank = 0;
     o->ranks = 1;

@@ -19,6 +19,7 @@
  */
 #include "inner/config/keys.h"
 #include "inner/data/batch.h"
+#include "inner/data/deal.h"
 #include "inner/data/mixture.h"
 #include "inner/data/shard.h"
 #include "inner/data/sidecar.h"
@@ -67,25 +68,23 @@ struct loader_changes {
         double weights[MIXTURE_SOURCES_MAX];
     } list[MIXTURE_CHANGES_MAX];
 };
-struct loader_deal { /* of one step: examples vary in length and there are several ranks */
-    uint64_t next;   /* the step after it; 0: none yet */
-    uint32_t *order, *lengths;
-    uint64_t *keys;
+struct loader_dealt {  /* own_shards; else zeroed */
+    uint32_t first;    /* number of this rank's first sequence among those of the site's step */
+    const char *files; /* of each rank, as text */
 };
 struct loader {
     struct loader_options options;
     struct shard_set set;
-    uint32_t number_first;  /* of this rank's sequences among those of the site's step */
-    const char *dealt;      /* own_shards: the files of each rank, as text; else NULL */
-    struct sidecar sidecar; /* of the first shard's directory */
-    const char *directory;  /* where it lies; NULL: there is none */
-    const char *unknown;    /* a directory without one; NULL: all have one */
-    uint64_t *window_first; /* (shards + 1) examples before each shard; or NULL */
-    uint64_t windows;       /* examples of one epoch, > 0 */
-    size_t rank_sequences;  /* of one rank in one step */
+    struct loader_dealt dealt;
+    struct sidecar sidecar;               /* of the first shard's directory */
+    const char *directory;                /* where it lies; NULL: there is none */
+    const char *unknown;                  /* a directory without one; NULL: all have one */
+    uint64_t *window_first;               /* (shards + 1) examples before each shard; or NULL */
+    uint64_t windows;                     /* examples of one epoch, > 0 */
+    size_t rank_sequences;                /* of one rank in one step */
     bool token_targets, sequence_targets; /* may a batch have any? */
-    struct loader_deal deal;
-    struct mixture *mixture;              /* options.mixed; else NULL */
+    struct deal *deal;       /* examples vary in length and there are several ranks; else NULL */
+    struct mixture *mixture; /* options.mixed; else NULL */
     const struct loader_changes *changes; /* NULL: none */
     void *own;                            /* the objective's */
 };
@@ -95,6 +94,8 @@ struct loader {
 enum err loader_open(struct loader *l, struct arena *perm, const struct config_list *paths,
                      const struct loader_options *o) MUST;
 void loader_close(struct loader *l);
+/* Another options.seed from here on: what is drawn of an example, and the order. */
+void loader_seed(struct loader *l, uint64_t seed);
 
 /* Where the examples of a step begin in the site's endless order. */
 uint64_t loader_place(const struct loader *l, uint64_t step);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/data/objective.h"
-#include "inner/data/deal.h"
 
 const struct objective *objective_of(const struct settings *s)
 {
@@ -37,8 +36,8 @@ enum err objective_batch_open(const struct objective *o, struct batch *b, struct
 static void deal_step(struct loader *l, uint64_t step)
 {
     const struct objective *o = l->options.objective;
-    struct loader_deal *d = &l->deal;
-    if (!d->order || d->next == step + 1)
+    struct deal *d = l->deal;
+    if (!d || d->next == step + 1)
         return;
     uint64_t first = loader_place(l, step);
     for (size_t i = 0; i < l->options.ranks * l->rank_sequences; i++)
@@ -57,10 +56,10 @@ void objective_step(struct loader *l, uint64_t step, size_t first, size_t count,
     b->site = l->options.site;
     for (size_t i = 0; i < count; i++) {
         size_t at = l->options.rank * l->rank_sequences + first + i;
-        uint32_t number = l->deal.order ? l->deal.order[at] : (uint32_t)at;
+        uint32_t number = l->deal ? l->deal->order[at] : (uint32_t)at;
         uint64_t place = loader_place(l, step) + number;
         o->append(l, loader_order(l, place), place, b);
-        b->numbers[b->sequences - 1] = l->number_first + number;
+        b->numbers[b->sequences - 1] = l->dealt.first + number;
     }
     if (o->varies)
         batch_fill_up(b, loader_filler(l));

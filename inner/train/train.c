@@ -87,7 +87,7 @@ static void warn_settings(const struct train *t)
 /* A pattern may match other files on another host: then the ranks would share out other lists. */
 static enum err check_dealt(const struct train *t)
 {
-    const char *dealt = t->data.loader->dealt;
+    const char *dealt = t->data.loader->dealt.files;
     if (!dealt)
         return ERR_OK;
     uint32_t digest = digest_crc32c(0, dealt, strlen(dealt)), leads = digest;

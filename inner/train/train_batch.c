@@ -8,10 +8,8 @@
 
 struct batch_division {
     struct grad_reduce reduce;
-    struct grad_units units; /* of reduce, where the ranks share the gradients out */
-    void *memory;            /* device: of the reducer, or NULL */
-    double *clip_norms;      /* device: of reduce, with train.clip_per = bucket */
-    float *clip_factor;
+    struct grad_units units;    /* of reduce, where the ranks share the gradients out */
+    void *memory;               /* device: of the reducer, or NULL */
     struct dev_range *learning; /* (table.count) of the slab; NULL: always the whole */
 };
 
@@ -33,6 +31,18 @@ static bool clips_buckets(const struct settings *s)
     return s->train_clip_per == TRAIN_CLIP_PER_BUCKET && s->train_max_grad_norm > 0;
 }
 
+static enum err open_clip(struct train *t, struct grad_clip *c)
+{
+    const double one = 1;
+    if (!clips_buckets(t->settings))
+        return ERR_OK;
+    c->norm = (float)t->settings->train_max_grad_norm;
+    TRY(dev_alloc(t->dev, (void **)&c->norms, 2 * sizeof *c->norms));
+    TRY(dev_alloc(t->dev, (void **)&c->factor, sizeof *c->factor));
+    t->dev->ops->copy(t->dev, c->norms + 1, &one, sizeof one);
+    return ERR_OK;
+}
+
 static enum err open_batch(struct train *t, struct train_division *d, struct arena *perm)
 {
     const struct settings *s = t->settings;
@@ -43,28 +53,19 @@ static enum err open_batch(struct train *t, struct train_division *d, struct are
         TRY_ALLOC(x->learning = arena_array(perm, t->table.count, sizeof *x->learning));
     TRY(dev_alloc(t->dev, &x->memory,
                   t->memory.reducer)); /* optim_open takes the rest of grad_reduce */
-    if (clips_buckets(s)) {
-        const double one = 1;
-        TRY(dev_alloc(t->dev, (void **)&x->clip_norms, 2 * sizeof *x->clip_norms));
-        TRY(dev_alloc(t->dev, (void **)&x->clip_factor, sizeof *x->clip_factor));
-        t->dev->ops->copy(t->dev, x->clip_norms + 1, &one, sizeof one);
-    }
     x->reduce = (struct grad_reduce){.coll = t->coll,
                                      .dev = t->dev,
                                      .reducer = reducer_of(s),
                                      .memory = x->memory,
                                      .grads = model_grads(t->model),
                                      .elements = t->table.elements,
-                                     .bucket = bucket_elements(s),
-                                     .clip = clips_buckets(s) ? (float)s->train_max_grad_norm : 0,
-                                     .norms = x->clip_norms,
-                                     .factor = x->clip_factor};
+                                     .bucket = bucket_elements(s)};
     if (weights_units(model_weights(t->model))) {
         x->units = (struct grad_units){.map = weights_units(model_weights(t->model)),
                                        .shard = weights_shards(model_weights(t->model)).grads};
         x->reduce.units = &x->units;
     }
-    return ERR_OK;
+    return open_clip(t, &x->reduce.clip);
 }
 
 static void close_batch(struct train *t)
@@ -73,8 +74,8 @@ static void close_batch(struct train *t)
     if (!x)
         return;
     dev_free(t->dev, x->memory);
-    dev_free(t->dev, x->clip_norms);
-    dev_free(t->dev, x->clip_factor);
+    dev_free(t->dev, x->reduce.clip.norms);
+    dev_free(t->dev, x->reduce.clip.factor);
 }
 
 static void choose_ranges(struct train *t, struct batch_division *x)
@@ -109,7 +110,7 @@ static enum err backward(struct train *t, struct step_targets *targets)
         tune_profile_batch(t);
         profile_record(t->running.tune->profile, PROFILE_GAP);
         parallel_count_targets(t, targets);
-        x->reduce.targets = (double)targets->divisor;
+        x->reduce.clip.targets = (double)targets->divisor;
         TRY(model_accumulate(t->model, t->data.batch, 1, hooked ? &hook : NULL,
                              t->optim->buffers.stats + STEP_LOSS));
         if (WITHOUT(ACCUMULATION) && left > count) {

@@ -251,7 +251,7 @@ static void recover_history(struct aggregator *a, unsigned fragment)
         if (outer_state_manifest(a->replica, fragment, t, &m) == ERR_OK)
             bounds_add(&a->fragment[fragment].norms, &m);
     manifests_look(a, fragment);
-    a->core.f[fragment].aborts = aborts_in_a_row(a, fragment) % AGGREGATOR_ABORTS_MAX;
+    round_aborts(&a->core, fragment, aborts_in_a_row(a, fragment) % AGGREGATOR_ABORTS_MAX);
 }
 
 static enum err recover_core(struct aggregator *a, struct arena *perm)

@@ -4,7 +4,7 @@
 
 static bool better(const struct site_step *a, const struct site_choice *best)
 {
-    if (a->fits != best->fits)
+    if (a->fits != best->step.fits)
         return a->fits;
     return a->fits ? a->tokens_s > best->step.tokens_s : a->memory.total < best->step.memory.total;
 }
@@ -22,7 +22,6 @@ static void look_at(struct site_choice *best, const struct site_compute *b,
     if (!best->tried++ || better(&step, best)) {
         best->settings = *s;
         best->step = step;
-        best->fits = step.fits;
     }
 }
 
@@ -43,6 +42,13 @@ static int most_stage(const struct settings *s, int ranks)
     bool whole = s->train_clip_per == TRAIN_CLIP_PER_BUCKET ||
                  s->privacy_unit != PRIVACY_UNIT_NONE || s->train_compress != TRAIN_COMPRESS_NONE;
     return ranks == 1 ? 0 : whole ? 1 : 3;
+}
+
+void site_search_given(struct site_choice *c, const struct settings *s, const struct table *t,
+                       const struct site_machine *m, int ranks)
+{
+    *c = (struct site_choice){.settings = *s};
+    site_model_step(&c->step, s, t, m, ranks);
 }
 
 void site_search(struct site_choice *best, const struct settings *s, const struct table *t,

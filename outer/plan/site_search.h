@@ -9,10 +9,12 @@
 
 struct site_choice {
     struct settings settings; /* the given ones with the four chosen */
-    struct site_step step;
-    bool fits; /* false: no settings do; `step` is of those that take least memory */
+    struct site_step step;    /* where no settings fit, of those that take least memory */
     unsigned tried;
 };
+/* The given settings alone. */
+void site_search_given(struct site_choice *c, const struct settings *s, const struct table *t,
+                       const struct site_machine *m, int ranks);
 /* ranks must divide train.batch_tokens into whole sequences. */
 void site_search(struct site_choice *best, const struct settings *s, const struct table *t,
                  const struct site_machine *m, int ranks);

@@ -66,13 +66,7 @@ static void fill(struct site_table *c, const struct table *table, bool search)
     for (size_t i = 0; i < c->count; i++) {
         struct site_choice *o = &c->choices[i];
         int ranks = (int)c->rows[i].n;
-        if (search) {
-            site_search(o, c->s, table, c->machine, ranks);
-        } else {
-            o->settings = *c->s;
-            site_model_step(&o->step, c->s, table, c->machine, ranks);
-            o->fits = o->step.fits;
-        }
+        (search ? site_search : site_search_given)(o, c->s, table, c->machine, ranks);
         c->rows[i].seconds = o->step.step_s * (double)c->s->train_steps;
     }
     scaling_fill(c->rows, c->count);
@@ -116,7 +110,7 @@ enum err site_table_fits(const struct site_table *t)
 {
     const struct site_step *x = &t->choices[t->count - 1].step;
     for (size_t i = 0; i < t->count; i++)
-        if (t->choices[i].fits)
+        if (t->choices[i].step.fits)
             return ERR_OK;
     return err_set(ERR_CONFIG,
                    "no row fits: %.2f GiB of memory a rank at least, %.2f GiB are there; each rank "

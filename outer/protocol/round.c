@@ -122,6 +122,11 @@ void round_roster(struct round *r, unsigned site, bool in, const uint64_t *first
     }
 }
 
+void round_aborts(struct round *r, unsigned fragment, unsigned aborts)
+{
+    r->f[fragment].aborts = aborts;
+}
+
 void round_term(struct round *r, uint64_t term)
 {
     r->term = term;

@@ -226,6 +226,8 @@ enum err round_init(struct round *r, const struct round_options *o, struct arena
 /* The state of a fragment when the process starts: its round, manifest and state digest. */
 void round_place(struct round *r, unsigned fragment, uint64_t round, const struct digest *manifest,
                  const struct digest *state);
+/* Rounds before it that were aborted in a row. */
+void round_aborts(struct round *r, unsigned fragment, unsigned aborts);
 /* The term of this start, once it is known. */
 void round_term(struct round *r, uint64_t term);
 /* Settings of how a round waits have changed: the straggler timeout, and outer.overlap_steps over

@@ -42,13 +42,13 @@ static enum err losses_add(struct scoring *x, struct loader *set, double sign,
     uint64_t seed = set->options.seed;
     int masks = set->token_targets && !set->sequence_targets && x->sums.logits ? MASKS : 1;
     for (int k = 0; k < masks; k++) {
-        set->options.seed = seed + (uint64_t)k;
+        loader_seed(set, seed + (uint64_t)k);
         for (uint64_t i = 0; i < set->windows; i++) {
             TRY(evaluate_windows(x->l->model, set, &x->b, i, i + 1, &x->sums));
             scored[i].score += sign * evaluate_loss(&x->sums) / masks;
         }
     }
-    set->options.seed = seed;
+    loader_seed(set, seed);
     return ERR_OK;
 }
 

@@ -61,8 +61,8 @@ enum err job_tell_start(struct job *j, int64_t step)
                                            .ranks = j->coll->size,
                                            .parameters = j->train.table.parameters,
                                            .step = step});
-    if (j->train.data.loader->dealt)
-        jsonl_text(r, "shards", j->train.data.loader->dealt);
+    if (j->train.data.loader->dealt.files)
+        jsonl_text(r, "shards", j->train.data.loader->dealt.files);
     jsonl_text(r, "command", j->out->command);
     jsonl_text(r, "config", config);
     jsonl_end(r);

@@ -73,9 +73,9 @@ static enum err print_lengths(struct deals *x)
             tokens[r] = real_tokens(&l[r], &x->b);
         }
         for (size_t i = 0; i < n; i++)
-            printf("%u%c", l[0].deal.lengths[i], i + 1 < n ? ' ' : '\n');
+            printf("%u%c", l[0].deal->lengths[i], i + 1 < n ? ' ' : '\n');
         for (size_t i = 0; i < n; i++)
-            printf("%u%c", l[0].deal.order[i], i + 1 < n ? ' ' : '\n');
+            printf("%u%c", l[0].deal->order[i], i + 1 < n ? ' ' : '\n');
         for (unsigned r = 0; r < RANKS; r++)
             printf("%d%c", tokens[r], r + 1 < RANKS ? ' ' : '\n');
     }
@@ -168,11 +168,11 @@ static enum err time_steps(struct deals *x)
         return err_set(ERR_CONFIG, "2 to %d ranks, at most %d steps", RANKS, BENCH_REPEATS_MAX);
     TRY(open_loader(x, &l, (unsigned)x->c->rank, (unsigned)x->c->size));
     TRY(open_model(x, x->b.room.tokens));
-    uint32_t *order = l.deal.order;
+    struct deal *deal = l.deal;
     for (long i = -WARM_STEPS; i < x->steps; i++)
         for (int undealt = 0; undealt < 2; undealt++) {
             uint64_t step = (uint64_t)(i + WARM_STEPS);
-            l.deal.order = undealt ? NULL : order;
+            l.deal = undealt ? NULL : deal;
             TRY(one_step(x, &l, step, seconds));
             if (i < 0)
                 continue;

@@ -290,8 +290,8 @@ static void buckets_are_clipped_alone(void **state)
     struct grad_units units = units_of(ends, 3);
     struct grad_reduce shared =
         begin(4, BUCKET, &units); /* and the units begin as they are clipped */
-    shared.dev = d, shared.clip = 0.5f, shared.targets = 64, shared.norms = norms;
-    shared.factor = &factor;
+    const struct grad_clip clip = {.norm = 0.5f, .targets = 64, .norms = norms, .factor = &factor};
+    shared.dev = d, shared.clip = clip;
     grad_reduce_ready(&shared, 650);
     assert_int_equal(seen.starts, 4);
     grad_reduce_ready(&shared, 0);
@@ -300,7 +300,7 @@ static void buckets_are_clipped_alone(void **state)
     memcpy(grads, before, sizeof before);
     for (int ranks = 2; ranks > 0; ranks--) {
         struct grad_reduce r = begin(ranks, BUCKET, NULL);
-        r.dev = d, r.clip = 0.5f, r.targets = 64, r.norms = norms, r.factor = &factor;
+        r.dev = d, r.clip = clip;
         if (ranks == 1) /* clips, and sums nothing: the reducer's memory is not there */
             r.reducer = &reducer_bf16, r.memory = NULL;
         for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)

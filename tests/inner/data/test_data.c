@@ -457,7 +457,7 @@ static void a_rank_opens_its_own_files(void **state)
     assert_int_equal(l[0].set.count, 2);
     assert_int_equal(l[1].windows, 100);
     assert_int_equal(l[0].rank_sequences, 3);
-    assert_string_equal(l[1].dealt,
+    assert_string_equal(l[1].dealt.files,
                         arena_printf(&arena, "0: /nowhere/a.bin /nowhere/c.bin; 1: %s", a));
     for (uint32_t r = 0; r < 2; r++) {
         uint32_t seen[137] = {0};
