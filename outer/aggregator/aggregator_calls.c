@@ -131,9 +131,9 @@ static void hello_bind(struct aggregator *a, unsigned site, const struct wire_he
     answer->instance = a->start.instance;
     answer->fragment_count = a->core.fragments;
     a->signs->announcement(a, &answer->announcement);
-    answer->end_count = a->replica->schedule.end_count;
+    answer->end_count = a->replica->schedule.ends.count;
     for (uint32_t i = 0; i < answer->end_count; i++)
-        answer->ends[i] = a->replica->schedule.ends[i];
+        answer->ends[i] = a->replica->schedule.ends.steps[i];
     for (unsigned i = 0; i < a->core.fragments; i++) {
         const struct round_fragment *f = &a->core.f[i];
         struct wire_fragment_state *to = &answer->fragments[i];

@@ -16,16 +16,14 @@ static const char RUN_CFG[] = "run.cfg", FORMER[] = "train.steps.former=";
 static bool former_read(char *text, struct schedule *s)
 {
     char *line = strstr(text, FORMER);
-    s->end_count = 0;
+    schedule_ends_set(s, NULL);
     if (!line)
         return true;
     const char *at = line + sizeof FORMER - 1;
     for (char *end; *at && *at != '\n'; at = *end == ',' ? end + 1 : end) {
         int64_t value = strtoll(at, &end, 10);
-        bool grows = value > (s->end_count ? s->ends[s->end_count - 1] : 0);
-        if (end == at || !grows || s->end_count == SCHEDULE_ENDS_MAX)
+        if (end == at || !schedule_end_add(s, value))
             return false;
-        s->ends[s->end_count++] = value;
     }
     *line = 0;
     return true;
@@ -35,9 +33,9 @@ enum err aggregator_claim_write(struct env *w, const char *canonical, const stru
 {
     char line[sizeof FORMER + 24 * SCHEDULE_ENDS_MAX] = "";
     size_t used = 0;
-    for (unsigned i = 0; i < s->end_count; i++)
+    for (unsigned i = 0; i < s->ends.count; i++)
         used += (size_t)snprintf(line + used, sizeof line - used, "%s%" PRId64, i ? "," : FORMER,
-                                 s->ends[i]);
+                                 s->ends.steps[i]);
     if (used)
         used += (size_t)snprintf(line + used, sizeof line - used, "\n");
     struct file_part parts[] = {{canonical, strlen(canonical)}, {line, used}};
@@ -55,13 +53,14 @@ static enum err claim_grow(struct env *w, const char *canonical, int64_t before,
                        " in %s; it may grow between two starts and not shrink: set %" PRId64
                        " or more, here and at every site",
                        now, before, w->root, before);
-    if (s->end_count == SCHEDULE_ENDS_MAX)
+    if (s->ends.count == SCHEDULE_ENDS_MAX)
         return err_set(
             ERR_CONFIG,
             "%s: train.steps has grown %d times, no more are possible; continue as a new "
             "run with run.init_from",
             w->root, SCHEDULE_ENDS_MAX);
-    s->ends[s->end_count++] = before;
+    if (!schedule_end_add(s, before))
+        return err_set(ERR_CORRUPT, "%s/%s: damaged; restore it", w->root, RUN_CFG);
     TRY(w->ops->remove(w, AGGREGATOR_FINISHED));
     TRY(aggregator_claim_write(w, canonical, s));
     log_event(LOG_INFO, "extended", "steps_before=%" PRId64 " steps=%" PRId64, before, now);
@@ -92,7 +91,7 @@ enum err aggregator_claim(struct env *w, const char *canonical, struct schedule 
     uint8_t *text;
     size_t n;
     s = s ? s : &own;
-    s->end_count = 0;
+    schedule_ends_set(s, NULL);
     if (w->ops->exists(w, "id/site"))
         return err_set(ERR_CONFIG, "serve.dir is a site's run.dir; give the aggregator its own");
     if (!w->ops->exists(w, RUN_CFG)) /* a begun directory: aggregator_claim_again */

@@ -123,7 +123,7 @@ static bool rollback_may(struct aggregator *a, const struct wire_operate *m,
     if (m->to >= m->round)
         aggregator_say(answer, ROUND_INVALID,
                        "state %" PRIu64 " is not an earlier one than %" PRIu64, m->to, m->round);
-    else if (s->overlap > 0 || s->stage_count)
+    else if (s->overlap > 0 || s->stages.count)
         aggregator_say(answer, ROUND_INVALID, "a run with %s cannot be rolled back: %s",
                        s->overlap > 0 ? "outer.overlap_steps above 0" : "train.stages",
                        s->overlap > 0 ? "the sites have trained on" : "the model has grown since");

@@ -139,7 +139,7 @@ static enum err change_of(struct schedule_change *c, const struct settings *s,
 /* train.steps of the configuration has grown since it was amended: two totals. */
 static enum err ends_check(const struct schedule *x, const struct schedule_change *c)
 {
-    if (x->end_count && x->ends[x->end_count - 1] > c->after)
+    if (x->ends.count && x->ends.steps[x->ends.count - 1] > c->after)
         return err_set(ERR_CONFIG, "train.steps has grown in the configuration of a run whose "
                                    "settings were amended before: set it back, and use atoll "
                                    "operator set train.steps");
@@ -183,9 +183,7 @@ enum err amend_reschedule(const struct keys_base *base, const struct schedule *c
                           const struct amendments *list, struct schedule *s)
 {
     struct schedule made = *configured;
-    made.end_count = s->end_count;
-    for (unsigned i = 0; i < s->end_count; i++)
-        made.ends[i] = s->ends[i];
+    schedule_ends_set(&made, &s->ends);
     TRY(amend_schedule(base, &made, list));
     *s = made;
     return ERR_OK;

@@ -57,9 +57,9 @@ static void fragment_stretch_next(const struct schedule *s, unsigned fragment, s
 static struct stretch stretch_at(const struct schedule *s, unsigned fragment, int64_t step)
 {
     struct stretch x = fragment_stretch_first(s, fragment);
-    for (unsigned i = 0; i < s->change_count && s->change[i].after < step; i++)
-        if (s->change[i].every)
-            fragment_stretch_next(s, fragment, &x, &s->change[i]);
+    for (unsigned i = 0; i < s->changes.count && s->changes.list[i].after < step; i++)
+        if (s->changes.list[i].every)
+            fragment_stretch_next(s, fragment, &x, &s->changes.list[i]);
     return x;
 }
 
@@ -67,12 +67,12 @@ static struct stretch stretch_at(const struct schedule *s, unsigned fragment, in
 static struct stretch fragment_stretch(const struct schedule *s, unsigned fragment, uint64_t round)
 {
     struct stretch x = fragment_stretch_first(s, fragment);
-    for (unsigned i = 0; i < s->change_count; i++) {
-        if (!s->change[i].every)
+    for (unsigned i = 0; i < s->changes.count; i++) {
+        if (!s->changes.list[i].every)
             continue;
-        if (round < stretch_rounds(&x, s->change[i].after))
+        if (round < stretch_rounds(&x, s->changes.list[i].after))
             break;
-        fragment_stretch_next(s, fragment, &x, &s->change[i]);
+        fragment_stretch_next(s, fragment, &x, &s->changes.list[i]);
     }
     return x;
 }
@@ -99,14 +99,14 @@ static bool periods_end(const struct schedule *s, unsigned fragment, int64_t ste
 /* Last steps in order: the former ones, then the present one. */
 static int64_t end_at(const struct schedule *s, unsigned i)
 {
-    return i < s->end_count ? s->ends[i] : s->steps;
+    return i < s->ends.count ? s->ends.steps[i] : s->steps;
 }
 
 /* Rounds that end by `step`, at most s->steps. */
 static uint64_t rounds_by(const struct schedule *s, unsigned fragment, int64_t step)
 {
     uint64_t rounds = periods_by(s, fragment, step);
-    for (unsigned i = 0; i <= s->end_count && end_at(s, i) <= step; i++)
+    for (unsigned i = 0; i <= s->ends.count && end_at(s, i) <= step; i++)
         rounds += !periods_end(s, fragment, end_at(s, i));
     return rounds;
 }
@@ -118,7 +118,7 @@ static int64_t step_of(const struct schedule *s, unsigned fragment, uint64_t rou
 {
     *between = 0;
     ASSERT(round < schedule_rounds(s, fragment));
-    for (unsigned i = 0; i <= s->end_count; i++) {
+    for (unsigned i = 0; i <= s->ends.count; i++) {
         uint64_t until = periods_by(s, fragment, end_at(s, i)) + *between;
         if (round < until)
             break;
@@ -153,43 +153,58 @@ uint64_t schedule_rounds(const struct schedule *s, unsigned fragment)
 bool schedule_ends(const struct schedule *s, int64_t step)
 {
     bool ends = false;
-    for (unsigned i = 0; i <= s->end_count; i++)
+    for (unsigned i = 0; i <= s->ends.count; i++)
         ends = ends || step == end_at(s, i);
     return ends;
 }
 
 int64_t schedule_end_of(const struct schedule *s, int64_t step)
 {
-    unsigned i = 0, k = s->change_count;
-    while (i < s->end_count && s->ends[i] < step)
+    unsigned i = 0, k = s->changes.count;
+    while (i < s->ends.count && s->ends.steps[i] < step)
         i++;
-    while (k && s->change[k - 1].after >= step)
+    while (k && s->changes.list[k - 1].after >= step)
         k--;
-    if (i < s->end_count || !s->change_count)
+    if (i < s->ends.count || !s->changes.count)
         return end_at(s, i);
-    return k ? s->change[k - 1].steps : s->first_steps;
+    return k ? s->changes.list[k - 1].steps : s->changes.first_steps;
 }
 
 /* ---- amendments ---- */
 
+bool schedule_end_add(struct schedule *s, int64_t former)
+{
+    struct schedule_ends *e = &s->ends;
+    if (e->count == SCHEDULE_ENDS_MAX || former <= (e->count ? e->steps[e->count - 1] : 0))
+        return false;
+    e->steps[e->count++] = former;
+    return true;
+}
+
+void schedule_ends_set(struct schedule *s, const struct schedule_ends *e)
+{
+    s->ends = e ? *e : (struct schedule_ends){0};
+    ASSERT(s->ends.count <= SCHEDULE_ENDS_MAX);
+}
+
 void schedule_amend(struct schedule *s, const struct schedule_change *c)
 {
-    ASSERT(s->change_count < SCHEDULE_CHANGES_MAX);
-    ASSERT(!s->change_count || s->change[s->change_count - 1].after < c->after);
-    if (!s->change_count)
-        s->first_steps = s->steps;
-    s->change[s->change_count++] = *c;
+    ASSERT(s->changes.count < SCHEDULE_CHANGES_MAX);
+    ASSERT(!s->changes.count || s->changes.list[s->changes.count - 1].after < c->after);
+    if (!s->changes.count)
+        s->changes.first_steps = s->steps;
+    s->changes.list[s->changes.count++] = *c;
     s->steps = c->steps;
 }
 
 const struct schedule_change *schedule_changed(const struct schedule *s, unsigned fragment,
                                                uint64_t round)
 {
-    unsigned k = s->change_count;
+    unsigned k = s->changes.count;
     int64_t step = k ? schedule_step(s, fragment, round) : 0;
-    while (k && s->change[k - 1].after >= step)
+    while (k && s->changes.list[k - 1].after >= step)
         k--;
-    return k ? &s->change[k - 1] : NULL;
+    return k ? &s->changes.list[k - 1] : NULL;
 }
 
 bool schedule_last(const struct schedule *s, unsigned fragment, uint64_t round)
@@ -286,8 +301,8 @@ unsigned schedule_flights(const struct schedule *changed)
     const struct schedule *s = &first;
     unsigned most = 0;
     int64_t longest = 0;
-    first.steps = first.change_count ? first.first_steps : first.steps;
-    first.change_count = 0;
+    first.steps = first.changes.count ? first.changes.first_steps : first.steps;
+    first.changes.count = 0;
     for (unsigned f = 0; f < s->fragments; f++)
         longest = s->period[f].p.every > longest ? s->period[f].p.every : longest;
     if (!s->overlap)
@@ -332,11 +347,11 @@ unsigned schedule_slots(const struct schedule *s)
 static enum codec_kind codec_of(const struct schedule *s, unsigned fragment, uint64_t round)
 {
     const struct schedule_period *p = &s->period[fragment];
-    if (p->moments || !s->change_count)
+    if (p->moments || !s->changes.count)
         return p->codec;
     const struct schedule_change *c = round < schedule_rounds(s, fragment)
                                           ? schedule_changed(s, fragment, round)
-                                          : &s->change[s->change_count - 1];
+                                          : &s->changes.list[s->changes.count - 1];
     return c ? c->codec : p->codec;
 }
 
@@ -374,8 +389,8 @@ bool schedule_uses(const struct schedule *s, enum codec_kind codec)
     bool uses = false;
     for (unsigned p = 0; p < s->fragments; p++)
         uses = uses || codec_is(s, s->period[p].codec, codec);
-    for (unsigned k = 0; k < s->change_count; k++)
-        uses = uses || codec_is(s, s->change[k].codec, codec);
+    for (unsigned k = 0; k < s->changes.count; k++)
+        uses = uses || codec_is(s, s->changes.list[k].codec, codec);
     return uses;
 }
 
@@ -388,8 +403,8 @@ int64_t schedule_next(const struct schedule *s, int64_t step)
         int64_t due = periods_step(s, p, periods_by(s, p, step));
         next = due < next ? due : next;
     }
-    for (unsigned i = 0; i < s->end_count; i++)
-        next = s->ends[i] > step && s->ends[i] < next ? s->ends[i] : next;
+    for (unsigned i = 0; i < s->ends.count; i++)
+        next = s->ends.steps[i] > step && s->ends.steps[i] < next ? s->ends.steps[i] : next;
     return next;
 }
 
@@ -452,9 +467,9 @@ static size_t fragment_values(const struct schedule *s, unsigned fragment, uint6
     int64_t step = schedule_step(s, fragment, round);
     if (schedule_draws(s, fragment, round))
         return draw_values(&s->draw, elements);
-    for (unsigned i = 0; i < s->stage_count; i++)
-        if (step <= s->stage[i].end)
-            return s->stage[i].values;
+    for (unsigned i = 0; i < s->stages.count; i++)
+        if (step <= s->stages.list[i].end)
+            return s->stages.list[i].values;
     return elements;
 }
 

@@ -24,6 +24,11 @@ struct schedule_period {
     bool moments;          /* outer.moments_codec: no amendment changes it */
 };
 enum { SCHEDULE_ENDS_MAX = 16, SCHEDULE_STAGES_MAX = 32, SCHEDULE_CHANGES_MAX = 64 };
+/* Former values of train.steps, ascending, all below the present one; schedule.c writes it. */
+struct schedule_ends {
+    unsigned count; /* times that it has grown */
+    int64_t steps[SCHEDULE_ENDS_MAX];
+};
 struct schedule_change { /* by an amendment: all of these values, for the steps after `after` */
     int64_t after;
     int64_t every; /* outer.sync_every, of all fragments, where it is another one from here on; else
@@ -33,14 +38,21 @@ struct schedule_change { /* by an amendment: all of these values, for the steps 
     enum codec_kind codec; /* outer.codec */
     int64_t overlap;       /* outer.overlap_steps, 0 or the one-round delay as before the change */
 };
-struct schedule_stage { /* of train.stages */
-    int64_t end;        /* step */
-    size_t values;      /* that take part in its rounds; the others are not sent */
+struct schedule_changes { /* schedule.c writes it */
+    unsigned count;
+    struct schedule_change list[SCHEDULE_CHANGES_MAX]; /* ascending by `after` */
+    int64_t first_steps;                               /* with changes: train.steps before them */
+};
+struct schedule_stages { /* of train.stages; stages.c writes it */
+    unsigned count;      /* 0: all values take part in all rounds */
+    struct schedule_stage {
+        int64_t end;   /* step */
+        size_t values; /* that take part in its rounds; the others are not sent */
+    } list[SCHEDULE_STAGES_MAX];
 };
 struct schedule {
-    int64_t steps;                   /* the last step, as it is known now */
-    unsigned end_count;              /* times that train.steps has grown */
-    int64_t ends[SCHEDULE_ENDS_MAX]; /* its former values, ascending, all below `steps` */
+    int64_t steps; /* the last step, as it is known now */
+    struct schedule_ends ends;
     int64_t
         overlap; /* tau, 0..every: steps between send and apply; 0: training waits. every: the
                     one-round delay, where a round is sent before the one before it is applied */
@@ -55,14 +67,14 @@ struct schedule {
     unsigned downlink_compression_from; /* sites, 2 or more; 0: never. See
                                            schedule_compresses_downlink */
     struct draw draw;                   /* one fragment; in all rounds but the last */
-    unsigned stage_count;               /* 0: all values take part in all rounds */
-    struct schedule_stage stage[SCHEDULE_STAGES_MAX];
-    int64_t first_steps; /* with changes: train.steps before them */
-    unsigned change_count;
-    struct schedule_change change[SCHEDULE_CHANGES_MAX]; /* ascending by `after` */
+    struct schedule_stages stages;
+    struct schedule_changes changes;
     struct schedule_period period[ROUND_FRAGMENTS_MAX];
 };
 
+/* One more former value of train.steps. False: it is not above the one before, or one too many. */
+bool schedule_end_add(struct schedule *s, int64_t former);
+void schedule_ends_set(struct schedule *s, const struct schedule_ends *e); /* NULL: none */
 /* One more change, after a later step than the one before. With an `every` the periods are those
  * of schedule_streaming. */
 void schedule_amend(struct schedule *s, const struct schedule_change *c);

@@ -41,14 +41,14 @@ enum err stages_schedule(struct schedule *s, const struct settings *settings,
 {
     struct stages x;
     TRY(stages_open(&x, &(struct stages_options){settings, table, 0}, perm));
-    s->stage_count = (unsigned)settings->train_stages.count;
-    ASSERT(s->stage_count <= SCHEDULE_STAGES_MAX);
-    for (int64_t i = 0, begin = 0; i < s->stage_count; i++) {
+    s->stages.count = (unsigned)settings->train_stages.count;
+    ASSERT(s->stages.count <= SCHEDULE_STAGES_MAX);
+    for (int64_t i = 0, begin = 0; i < s->stages.count; i++) {
         struct depth_stage stage = depth_stage_of(settings, (uint64_t)begin);
         size_t n = depth_ranges(settings, table, (uint64_t)begin, true, x.ranges), values = 0;
         for (size_t k = 0; k < n; k++)
             values += x.ranges[k].count;
-        s->stage[i] = (struct schedule_stage){stage.end, values};
+        s->stages.list[i] = (struct schedule_stage){stage.end, values};
         begin = stage.end;
     }
     return ERR_OK;

@@ -130,14 +130,14 @@ static void predict_time(const struct plan_task *t, const struct schedule *s, st
         const struct cost *c = cost_of(costs, t, s, kind, f), *l = cost_of(costs, t, s, large, f);
         r->exchange_s = c->exchange_s > r->exchange_s ? c->exchange_s : r->exchange_s;
         add_rounds(&regular, t, s, c, rounds);
-        if (!s->stage_count) {
+        if (!s->stages.count) {
             add_rounds(&all, t, s, c, rounds - full);
             add_rounds(&all, t, s, l, full);
         }
         if (s->overlap) /* nothing hides the exchange after the last step */
             all.exposed_s += last_s(t, s, l);
     }
-    if (s->stage_count)
+    if (s->stages.count)
         add_stages(&all, t, s, costs->elements);
     double steady_s = steps_s + regular.exposed_s;
     r->exposed_s = regular.exposed_s / steps_s * (double)s->period[0].p.every * t->step_s;

@@ -118,9 +118,10 @@ static enum err settings_open(struct archives *c, const struct args *args)
         source.names = CONFIG_RECORDED;
     }
     TRY(run_open(&c->run, &source));
-    for (uint32_t i = 0; i < from->head.end_count; i++) /* train.steps has grown */
-        c->run.sync.schedule.ends[i] = (int64_t)from->head.ends[i];
-    c->run.sync.schedule.end_count = from->head.end_count;
+    struct schedule_ends ends = {.count = from->head.end_count}; /* train.steps has grown */
+    for (unsigned i = 0; i < ends.count; i++)
+        ends.steps[i] = (int64_t)from->head.ends[i];
+    schedule_ends_set(&c->run.sync.schedule, &ends);
     return ERR_OK;
 }
 

@@ -138,8 +138,8 @@ enum err serve_rebuild_empty(struct env *env)
 
 static bool ends_equal(const struct site_seen *a, const struct site_seen *b)
 {
-    return a->end_count == b->end_count &&
-           memcmp(a->ends, b->ends, a->end_count * sizeof *a->ends) == 0;
+    return a->ends.count == b->ends.count &&
+           memcmp(a->ends.steps, b->ends.steps, a->ends.count * sizeof *a->ends.steps) == 0;
 }
 
 static unsigned ends_votes(const struct serve_rebuild *b, unsigned i)
@@ -161,14 +161,12 @@ static enum err ends_choose(struct serve_rebuild *b, struct schedule *s)
         const struct site_seen *seen = &b->site[i].seen;
         unsigned votes = b->site[i].out == ERR_OK && seen->steps ? ends_votes(b, i) : 0;
         if (votes > most ||
-            (votes && votes == most && chosen && seen->end_count > chosen->end_count)) {
+            (votes && votes == most && chosen && seen->ends.count > chosen->ends.count)) {
             chosen = seen;
             most = votes;
         }
     }
-    s->end_count = chosen ? chosen->end_count : 0;
-    if (chosen)
-        memcpy(s->ends, chosen->ends, sizeof s->ends);
+    schedule_ends_set(s, chosen ? &chosen->ends : NULL);
     for (unsigned i = 0; i < b->count; i++)
         if (b->site[i].out == ERR_OK && b->site[i].seen.steps &&
             !ends_equal(&b->site[i].seen, chosen))

@@ -201,6 +201,14 @@ enum err site_id_again(struct site *s, const char *path)
                : err_set(ERR_CORRUPT, "of a rank that this site no longer has");
 }
 
+static struct schedule_ends ends_of(const struct site_steps *x)
+{
+    struct schedule_ends e = {.count = x->count};
+    for (unsigned i = 0; i < e.count && i < SCHEDULE_ENDS_MAX; i++)
+        e.steps[i] = (int64_t)x->former[i];
+    return e;
+}
+
 enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out)
 {
     struct arena scratch = arena_make(0);
@@ -218,10 +226,8 @@ enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out)
                  signed_there = site_announced_term(w, aggregator);
         out->term = bound > signed_there ? bound : signed_there; /* killed between the two */
         out->steps = id.s->call.steps.steps;
-        out->end_count = id.s->call.steps.count;
-        for (unsigned i = 0; i < out->end_count && i < SCHEDULE_ENDS_MAX; i++)
-            out->ends[i] = (int64_t)id.s->call.steps.former[i];
-        if (out->end_count > SCHEDULE_ENDS_MAX)
+        out->ends = ends_of(&id.s->call.steps);
+        if (out->ends.count > SCHEDULE_ENDS_MAX)
             e = err_set(ERR_CORRUPT, "%s/%s: damaged", w->root, identity_file);
     }
     arena_free(&scratch);
@@ -231,11 +237,9 @@ enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out)
 /* The schedule gets the former values of train.steps. */
 static enum err ends_set(struct site *s)
 {
-    int64_t ends[SCHEDULE_ENDS_MAX];
-    for (unsigned i = 0; i < s->call.steps.count; i++)
-        ends[i] = (int64_t)s->call.steps.former[i];
+    const struct schedule_ends ends = ends_of(&s->call.steps);
     s->call.ends_known = true;
-    return outer_state_ends(s->replica, ends, s->call.steps.count);
+    return outer_state_ends(s->replica, &ends);
 }
 
 /* ---- several processes of one site ---- */

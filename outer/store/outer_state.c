@@ -294,12 +294,10 @@ enum err outer_state_amend(struct outer_state *m, const struct amendments *list)
     return ERR_OK;
 }
 
-enum err outer_state_ends(struct outer_state *m, const int64_t *ends, unsigned count)
+enum err outer_state_ends(struct outer_state *m, const struct schedule_ends *ends)
 {
     struct schedule s = m->o.schedule;
-    ASSERT(count <= SCHEDULE_ENDS_MAX);
-    s.end_count = count;
-    memcpy(s.ends, ends, count * sizeof *ends);
+    schedule_ends_set(&s, ends);
     m->o.schedule = s;
     if (m->amendments.count)
         TRY(m->o.amend(m->o.amend_self, &s, &m->amendments));

@@ -300,9 +300,9 @@ static enum err head_put(struct archive *a)
     const struct schedule *s = &a->m->schedule;
     struct archive_head head = a->o.head;
     struct record_form form = {"archive", head_fields, &head};
-    head.end_count = s->end_count;
-    for (unsigned i = 0; i < s->end_count; i++)
-        head.ends[i] = (uint64_t)s->ends[i];
+    head.end_count = s->ends.count;
+    for (unsigned i = 0; i < s->ends.count; i++)
+        head.ends[i] = (uint64_t)s->ends.steps[i];
     path_to(path, a, settings_file);
     TRY(a->env->ops->write(a->env, path, &(struct file_part){a->o.settings, strlen(a->o.settings)},
                            1));

@@ -36,8 +36,8 @@ static void a_round_has_one_rate_for_ever(void **state)
     assert_true(anneal_rate(&a, 1, &s, 1, 0) == 0.925f); /* step 15 */
     assert_true(anneal_rate(&a, 1, &s, 0, 9) == 0.5f);
     assert_true(anneal_rate(&none, 0.7f, &s, 0, 9) == 0.7f);
-    longer.end_count = 1;
-    longer.ends[0] = 100;
+    longer.ends.count = 1;
+    longer.ends.steps[0] = 100;
     longer.steps = 200;
     for (unsigned f = 0; f < 2; f++)
         for (uint64_t t = 0; t < schedule_rounds(&s, f); t++)
@@ -80,7 +80,7 @@ static struct schedule schedule_of(const struct run *r)
 {
     struct schedule s = schedule_streaming(r->steps, r->every, r->fragments, 1, CODEC_INT8);
     if (r->former)
-        s.ends[s.end_count++] = r->former;
+        s.ends.steps[s.ends.count++] = r->former;
     if (r->after)
         schedule_amend(&s, &(struct schedule_change){
                                .after = r->after, .every = r->other, .steps = r->longer});
@@ -123,7 +123,7 @@ static void a_round_has_one_momentum_for_ever(void **state)
     plain.after = 0;
     const struct anneal a = anneal_of(&r);
     struct schedule s = schedule_of(&plain), amended = schedule_of(&r), longer = s;
-    longer.ends[longer.end_count++] = 120;
+    longer.ends.steps[longer.ends.count++] = 120;
     longer.steps = 240;
     for (unsigned p = 0; p < 3; p++)
         for (uint64_t t = 0; t < schedule_rounds(&s, p); t++) {

@@ -156,11 +156,11 @@ static void test_grown(void **state)
     (void)state;
     static const int64_t sent[2][7] = {{10, 12, 20, 26, 30, 40}, {12, 15, 25, 26, 35, 40}};
     struct schedule s = plan(40, 10, 2, 1), before = plan(26, 10, 2, 1);
-    s.end_count = 2;
-    s.ends[0] = 12;
-    s.ends[1] = 26;
-    before.end_count = 1;
-    before.ends[0] = 12;
+    s.ends.count = 2;
+    s.ends.steps[0] = 12;
+    s.ends.steps[1] = 26;
+    before.ends.count = 1;
+    before.ends.steps[0] = 12;
     s.overlap = before.overlap = 10;
     s.eager = before.eager = true;
     for (unsigned f = 0; f < 2; f++) {
