@@ -14,9 +14,11 @@
  * training text."},
  *         {"force", ARGS_FLAG, &force, .help = "Replace shards that are there."},
  *     };
- *     struct args args = {.command = "data", .summary = "...", .example = "...", .options =
- * options, .count = 3, .operands = "TEXT..."}; TRY(args_parse(&args, argc, argv, &arena)); if
- * (args.help) return ERR_OK;       // the help text is on stdout
+ *     struct args args = {.command = "data", .summary = "...", .example = "...",
+ *                         .operands = "TEXT...", ARGS_OPTIONS(options)};
+ *     TRY(args_parse(&args, argc, argv, &arena));
+ *     if (args.help)
+ *         return ERR_OK; // the help text is on stdout
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,6 +44,8 @@ struct args_option {
     const char *help;   /* one sentence */
     const char *former; /* a name that it had, refused with the one that it has; NULL: none */
 };
+/* The options of a struct args, from an array. */
+#define ARGS_OPTIONS(list) .options = (list), .count = sizeof(list) / sizeof *(list)
 struct args {
     const char *command;  /* "data" */
     const char *summary;  /* one or two sentences */

@@ -87,6 +87,17 @@ enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv)
     return e;
 }
 
+enum err cmd_help_key(const char *key)
+{
+    struct arena scratch = arena_make(0);
+    char *text;
+    enum err e = run_key_reference(&scratch, key, &text);
+    if (e == ERR_OK)
+        args_print(text, 0, 4);
+    arena_free(&scratch);
+    return closing_flush(e);
+}
+
 enum err cmd_format(const char *format, bool *json)
 {
     *json = strcmp(format, "json") == 0;

@@ -35,6 +35,7 @@ enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv) MUST;
         "tls", ARGS_SETTING, (char[]){"--tls.dir"},                                                \
             .value = "DIR", .help = "Directory of the certificates: tls.dir."                      \
     }
+enum err cmd_help_key(const char *key) MUST;              /* prints what a key means */
 enum err cmd_format(const char *format, bool *json) MUST; /* ERR_CONFIG: neither of them */
 /* A command on a run: parses the arguments, opens the run that `source` names (its args are set),
  * acts, and closes it. The run's arena is good during the act. */

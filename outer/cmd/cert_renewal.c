@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "outer/cmd/cert_renewal.h"
+#include "outer/cmd/cert.h"
 #include <stdio.h>
 #include <string.h>
 #include "kernels/base/args.h"
 #include "kernels/base/clock.h"
-#include "outer/cmd/cert_revoke.h"
 #include "outer/identity/authority.h"
 
 /* The only operand; words: what to say where there is none. */
@@ -47,8 +46,7 @@ enum err cert_request(int argc, char **argv, struct arena *arena)
                                 "authority (atoll cert sign).",
                      .example = "atoll cert request east --dir /etc/atoll/tls",
                      .operands = "NAME",
-                     .options = options,
-                     .count = 1};
+                     ARGS_OPTIONS(options)};
     TRY(operand_parse(&a, argc, argv, arena, "whose? atoll cert request NAME"));
     if (a.help)
         return ERR_OK;
@@ -77,8 +75,7 @@ enum err cert_sign(int argc, char **argv, struct arena *arena)
                                 "input, so that ssh can run it.",
                      .example = "atoll cert sign - --dir tls <east.request >east.answer",
                      .operands = "FILE",
-                     .options = options,
-                     .count = 2};
+                     ARGS_OPTIONS(options)};
     TRY(operand_parse(&a, argc, argv, arena, "which request? atoll cert sign FILE, or -"));
     if (a.help)
         return ERR_OK;
@@ -103,8 +100,7 @@ enum err cert_install(int argc, char **argv, struct arena *arena)
                                 "NAME.pem. Running processes use them without a restart.",
                      .example = "atoll cert install east --answer east.answer --dir /etc/atoll/tls",
                      .operands = "NAME",
-                     .options = options,
-                     .count = 2};
+                     ARGS_OPTIONS(options)};
     TRY(operand_parse(&a, argc, argv, arena, "whose? atoll cert install NAME --answer FILE"));
     if (a.help)
         return ERR_OK;

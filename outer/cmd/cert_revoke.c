@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "outer/cmd/cert_revoke.h"
+#include "outer/cmd/cert.h"
 #include <stdio.h>
 #include "kernels/base/args.h"
 #include "kernels/base/clock.h"
@@ -47,9 +47,8 @@ enum err cert_revoke(int argc, char **argv, struct arena *arena)
                                 "file, sha256:HEX or serial:HEX) whose name then may get a new "
                                 "one. The aggregator ends its open calls and refuses the next.",
                      .example = "atoll cert revoke tls/b.pem --dir tls",
-                     .operands = "WHAT..."};
-    a.options = options;
-    a.count = sizeof options / sizeof *options;
+                     .operands = "WHAT...",
+                     ARGS_OPTIONS(options)};
     TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;
@@ -101,8 +100,7 @@ enum err cert_renew(int argc, char **argv, struct arena *arena)
                                 "certificate.",
                      .example = "atoll cert renew tls/b.pem --dir tls",
                      .operands = "FILE",
-                     .options = options,
-                     .count = sizeof options / sizeof *options};
+                     ARGS_OPTIONS(options)};
     TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;

@@ -6,8 +6,7 @@
 #include <string.h>
 #include "kernels/base/args.h"
 #include "kernels/base/clock.h"
-#include "outer/cmd/cert_renewal.h"
-#include "outer/cmd/cert_revoke.h"
+#include "outer/cmd/cert.h"
 #include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/identity/authority.h"
@@ -34,8 +33,7 @@ static enum err cert_authority(int argc, char **argv, struct arena *arena)
         .summary =
             "Makes the certificate authority of one run. Keep ca.key on this machine, and safe.",
         .example = "atoll cert authority --run demo --dir tls",
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;
@@ -68,8 +66,7 @@ static enum err cert_roll(int argc, char **argv, struct arena *arena)
                    "copy those, then run it with --finish and copy ca.pem again. No "
                    "process is restarted.",
         .example = "atoll cert roll --dir tls",
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;
@@ -127,8 +124,7 @@ static enum err cert_issue(int argc, char **argv, struct arena *arena)
                                 "running processes use the new files without a restart.",
                      .example = "atoll cert issue --role aggregator --host "
                                 "aggregator.example.org,203.0.113.7 --dir tls",
-                     .options = options,
-                     .count = sizeof options / sizeof *options};
+                     ARGS_OPTIONS(options)};
     TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;
@@ -235,8 +231,7 @@ static enum err cert_show(int argc, char **argv, struct arena *arena)
         .summary = "Prints a certificate's identity, purpose and validity; - is standard input.",
         .example = "atoll cert show tls/a.pem",
         .operands = "FILE...",
-        .options = options,
-        .count = 1};
+        ARGS_OPTIONS(options)};
     TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;
@@ -290,8 +285,7 @@ static enum err cert_list(int argc, char **argv, struct arena *arena)
     struct args a = {.command = "cert list",
                      .summary = "All certificates of a directory, one line each.",
                      .example = "atoll cert list --dir tls",
-                     .options = options,
-                     .count = 2};
+                     ARGS_OPTIONS(options)};
     TRY(args_parse(&a, argc, argv, arena));
     if (a.help)
         return ERR_OK;

@@ -483,8 +483,7 @@ enum err cmd_data(int argc, char **argv)
             "are taken. Or labelled texts (--labels), or token ids of another program (--tokens).",
         .example = "atoll data --out data --sites 2 book.txt",
         .operands = "FILE|DIR|-...",
-        .options = options,
-        .count = sizeof options / sizeof *options,
+        ARGS_OPTIONS(options),
     };
     struct arena a = arena_make(0);
     process_files_private();

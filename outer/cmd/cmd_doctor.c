@@ -279,8 +279,7 @@ enum err cmd_doctor(int argc, char **argv)
                    "rest; or whether all is ready for a run; or whether an aggregator answers.",
         .example = "atoll doctor --config run.yaml --site a",
         .settings = run_nearest_setting,
-        .options = options,
-        .count = sizeof options / sizeof *options,
+        ARGS_OPTIONS(options),
     };
     struct arena arena = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &arena);

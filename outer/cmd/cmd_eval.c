@@ -248,7 +248,6 @@ enum err cmd_eval(int argc, char **argv)
             "accuracy, F1, MCC; accuracy on multiple-choice tasks (eval.tasks).",
         .example = "atoll eval --config run.yaml --run.dir run/a",
         .settings = run_nearest_setting,
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     return load_run(&args, argc, argv, &from, evaluate, &e);
 }

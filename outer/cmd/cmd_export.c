@@ -78,8 +78,7 @@ enum err cmd_export(int argc, char **argv)
                                    "say.",
                         .example = "atoll export --config run.yaml --run.dir run/a --out gpt2",
                         .settings = run_nearest_setting,
-                        .options = options,
-                        .count = sizeof options / sizeof *options};
+                        ARGS_OPTIONS(options)};
     return load_run(&args, argc, argv, &from, export, &x);
 }
 
@@ -169,8 +168,7 @@ enum err cmd_import(int argc, char **argv)
                             "derives the configuration.",
                         .example = "atoll import --config run.yaml --run.dir run/a --model gpt2",
                         .settings = run_nearest_setting,
-                        .options = options,
-                        .count = sizeof options / sizeof *options};
+                        ARGS_OPTIONS(options)};
     process_files_private();
     enum err e = args_parse(&args, argc, argv, &i.run.perm);
     if (!e && !args.help)

@@ -92,8 +92,7 @@ enum err cmd_ledger(int argc, char **argv)
                             "predicted.",
                         .example = "atoll ledger run-a run-b aggregator --by site",
                         .operands = "DIR...",
-                        .options = options,
-                        .count = sizeof options / sizeof *options};
+                        ARGS_OPTIONS(options)};
     struct arena arena = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &arena);
     if (e == ERR_OK && !args.help)

@@ -120,8 +120,7 @@ enum err cmd_plan(int argc, char **argv)
                    "do it is refused with the nearest one that can.",
         .example = "atoll plan --config run.yaml --probe link.yaml --plan.price_gb 0.05",
         .settings = run_nearest_of_plan,
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     bool spelled;
     if (cmd_act_find(&all, argv[1]))
         return cmd_acts_run(&all, argc, argv);

@@ -46,8 +46,7 @@ enum err cmd_plan_accumulator(int argc, char **argv, struct arena *arena)
                          .example = "atoll plan accumulator 9 --config run.yaml",
                          .operands = "BITS",
                          .settings = run_nearest_of_plan,
-                         .options = options,
-                         .count = sizeof options / sizeof *options};
+                         ARGS_OPTIONS(options)};
     (void)arena;
     return cmd_run(&args, &source, argc, argv, accumulator, &o);
 }

@@ -43,8 +43,7 @@ enum err cmd_plan_inside(int argc, char **argv, struct arena *arena)
                                    "--ranks) or plan.gpu.",
                         .example = "atoll plan inside --config run.yaml --probe ranks.yaml",
                         .settings = run_nearest_of_plan,
-                        .options = options,
-                        .count = sizeof options / sizeof *options};
+                        ARGS_OPTIONS(options)};
     (void)arena;
     return cmd_run(&args, &source, argc, argv, inside, &o);
 }
@@ -62,8 +61,7 @@ enum err cmd_plan_times(int argc, char **argv, struct arena *arena)
                         .summary = "Speed-up, efficiency, GPU-hours and knee of measured times.",
                         .example = "atoll plan times 8:5.47,64:0.898",
                         .operands = "GPUS:MINUTES,...",
-                        .options = options,
-                        .count = sizeof options / sizeof *options};
+                        ARGS_OPTIONS(options)};
     TRY(args_parse(&args, argc, argv, arena));
     if (args.help)
         return ERR_OK;

@@ -30,8 +30,7 @@ enum err cmd_plan_layers(int argc, char **argv, struct arena *arena)
                                    "prints into the configuration.",
                         .example = "atoll plan layers --config run.yaml --probe link.yaml",
                         .settings = run_nearest_of_plan,
-                        .options = options,
-                        .count = sizeof options / sizeof *options};
+                        ARGS_OPTIONS(options)};
     (void)arena;
     return cmd_run(&args, &source, argc, argv, layers, &format);
 }

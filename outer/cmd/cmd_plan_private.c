@@ -3,7 +3,7 @@
  * amplification, and how much of a step is signal. For the site that the configuration describes.
  */
 #include "outer/cmd/cmd_plan.h"
-#include "outer/plan/private_costs_print.h"
+#include "outer/plan/private_costs.h"
 
 struct private_options {
     int64_t records; /* of the site; 0: counted in data.train */
@@ -48,8 +48,7 @@ enum err cmd_plan_private(int argc, char **argv, struct arena *arena)
                                    "how much of a step is signal.",
                         .example = "atoll plan private --config run.yaml --privacy.epsilon 3",
                         .settings = run_nearest_setting,
-                        .options = options,
-                        .count = sizeof options / sizeof *options};
+                        ARGS_OPTIONS(options)};
     (void)arena;
     return cmd_run(&args, &source, argc, argv, private_plan, &o);
 }

@@ -12,8 +12,7 @@
 #include "outer/cmd/acts.h"
 #include "outer/cmd/cmd.h"
 #include "outer/run/process.h"
-#include "outer/cmd/privacy_audit.h"
-#include "outer/cmd/privacy_verify.h"
+#include "outer/cmd/privacy.h"
 #include "outer/budget/accountant.h"
 #include "outer/budget/banded.h"
 #include "outer/record/json_write.h"
@@ -106,8 +105,7 @@ static enum err privacy_account(int argc, char **argv, struct arena *arena)
                    "DP and by the privacy loss distribution.",
         .example =
             "atoll privacy account --q 0.01 --noise-multiplier 1.1 --steps 1000 --delta 1e-5",
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     TRY(args_parse(&args, argc, argv, arena));
     if (args.help)
         return ERR_OK;
@@ -203,8 +201,7 @@ static enum err privacy_banded(int argc, char **argv, struct arena *arena)
             "Noise correlated over steps (banded matrix factorisation), compared with independent "
             "noise, at one epsilon: the error of the summed gradients.",
         .example = "atoll privacy banded --q 0.01 --steps 2000 --delta 1e-6 --epsilon 8",
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     TRY(args_parse(&args, argc, argv, arena));
     if (args.help)
         return ERR_OK;
@@ -251,8 +248,7 @@ static enum err privacy_ledger(int argc, char **argv, struct arena *arena)
             "site trains.",
         .example = "atoll privacy ledger run-a",
         .operands = "DIR...",
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     struct spent s;
     TRY(args_parse(&args, argc, argv, arena));
     if (args.help)

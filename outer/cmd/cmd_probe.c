@@ -146,8 +146,7 @@ enum err cmd_probe(int argc, char **argv)
                         .example = "atoll probe --config run.yaml --site.name a --site.aggregator "
                                    "hub.example.org:7443 --write link.yaml",
                         .settings = run_nearest_setting,
-                        .options = options,
-                        .count = sizeof options / sizeof *options};
+                        ARGS_OPTIONS(options)};
     enum err e = args_parse(&args, argc, argv, &c.p.perm);
     if (e == ERR_OK && !args.help)
         e = probe(&c, &args);

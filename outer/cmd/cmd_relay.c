@@ -40,8 +40,7 @@ enum err cmd_relay(int argc, char **argv)
             "killing it costs its sites a reconnection.",
         .example =
             "atoll relay --listen 10.0.0.1:7443 --to hub.example.org:7443 --allow 10.0.0.0/8",
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     enum err e = args_parse(&args, argc, argv, &arena);
     if (e == ERR_OK && !args.help)
         e = hub_run(&o, &arena);

@@ -238,8 +238,7 @@ enum err cmd_replay(int argc, char **argv)
             "files are missing.",
         .example = "atoll replay aggregator run-a run-b",
         .operands = "DIR...",
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     enum err e = args_parse(&args, argc, argv, &arena);
     if (e == ERR_OK && !args.help)
         e = replay(&c, &args);

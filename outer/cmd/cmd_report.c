@@ -135,8 +135,7 @@ enum err cmd_report(int argc, char **argv)
             "enough): loss, bytes, time, events, configuration. It opens offline.",
         .example = "atoll report run-a run-b aggregator --out report.html",
         .operands = "DIR...",
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     struct arena arena = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &arena);
     if (e == ERR_OK && !args.help)

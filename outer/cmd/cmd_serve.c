@@ -30,8 +30,7 @@ enum err cmd_serve(int argc, char **argv)
         .example =
             "atoll serve --config run.yaml --serve.listen 0.0.0.0:7443 --serve.dir /var/lib/atoll",
         .settings = run_nearest_setting,
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     o.command = args_line(&arena, argc, argv);
     enum err e = args_parse(&args, argc, argv, &arena);
     if (e == ERR_OK && o.rebuild && o.from_sites)

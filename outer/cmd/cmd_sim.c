@@ -231,8 +231,7 @@ enum err cmd_sim(int argc, char **argv)
             "--plan.rtt_ms 80 s3:step_s=1.2,up_mbit=20",
         .operands = "[NAME:probe=FILE,step_s=S,up_mbit=R,down_mbit=R,rtt_ms=T,loss_percent=L ...]",
         .settings = run_nearest_of_plan,
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     c.o.args = &args;
     return cmd_run(&args, &source, argc, argv, sim, &c);
 }

@@ -152,14 +152,6 @@ static const char *key_asked(int argc, char **argv)
     return NULL;
 }
 
-static enum err print_key(struct job *j, const char *key)
-{
-    char *text;
-    TRY(run_key_reference(&j->run->perm, key, &text));
-    args_print(text, 0, 4);
-    return ERR_OK;
-}
-
 enum err cmd_train(int argc, char **argv)
 {
     struct run run = {.imported = false};
@@ -199,16 +191,12 @@ enum err cmd_train(int argc, char **argv)
         .example = "atoll train --config deploy/examples/minute.yaml --site.name a --run.dir run-a "
                    "--data.train data/train-a.bin",
         .settings = run_nearest_setting,
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
+    const char *key = key_asked(argc, argv);
+    if (key)
+        return cmd_help_key(key);
     out.command = args_line(&j.run->perm, argc, argv);
     process_files_private();
-    const char *key = key_asked(argc, argv);
-    if (key) {
-        enum err asked = print_key(&j, key);
-        run_close(j.run);
-        return asked;
-    }
     enum err e = args_parse(&args, argc, argv, &j.run->perm);
     if (e == ERR_OK && w.keys)
         e = print_keys(&j, w.form);

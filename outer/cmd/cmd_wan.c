@@ -124,8 +124,7 @@ enum err cmd_wan(int argc, char **argv)
                    "address, {address:NAME} that of another.",
         .example = "atoll wan --topology transatlantic --sites a,b --until a -- sh -c 'case {site} "
                    "in a) ping -c 5 {address:b};; *) sleep 99;; esac'",
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     int own = 1;
     while (own < argc && strcmp(argv[own], "--") != 0)
         own++;

@@ -167,8 +167,7 @@ enum err cmd_watch(int argc, char **argv)
             "--aggregator those of an aggregator elsewhere.",
         .example = "atoll watch aggregator",
         .operands = "[DIR...]",
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     struct arena arena = arena_make(0);
     enum err e = args_parse(&args, argc, argv, &arena);
     log_min(LOG_ERROR); /* a sentence says it */

@@ -17,7 +17,6 @@
 #include "outer/record/directory.h"
 #include "outer/record/events.h"
 #include "outer/record/version.h"
-#include "outer/config/run.h"
 
 #ifdef ATOLL_NET
 #define RUN_NET(command) command
@@ -106,17 +105,6 @@ static enum err run_command(int argc, char **argv)
                    slip ? "`; " : "");
 }
 
-static enum err help_key(const char *key)
-{
-    struct arena scratch = arena_make(0);
-    char *text;
-    enum err e = run_key_reference(&scratch, key, &text);
-    if (e == ERR_OK)
-        args_print(text, 0, 4);
-    arena_free(&scratch);
-    return closing_flush(e);
-}
-
 static enum err help_event(const char *name)
 {
     struct arena scratch = arena_make(0);
@@ -166,7 +154,7 @@ static enum err help_command(int argc, char **argv)
 {
     static char option[] = "--help";
     if (strchr(argv[1], '.'))
-        return help_key(argv[1]);
+        return cmd_help_key(argv[1]);
     if (argc == 2 && is_event(argv[1]))
         return help_event(argv[1]);
     if (argc == 2 && !is_command(argv[1]))

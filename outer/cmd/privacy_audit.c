@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "outer/cmd/privacy_audit.h"
+#include "outer/cmd/privacy.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -48,8 +48,7 @@ enum err privacy_canaries(int argc, char **argv, struct arena *arena)
                    "site's training text and one that does not.",
         .example = "atoll privacy canaries --config run.yaml --out canaries --count 1000",
         .settings = run_nearest_setting,
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     TRY(args_parse(&args, argc, argv, arena));
     return args.help ? ERR_OK : canaries_make(&args, config, out, count);
 }
@@ -185,8 +184,7 @@ enum err privacy_audit(int argc, char **argv, struct arena *arena)
             "the claim.",
         .example = "atoll privacy audit --run.dir run-a --set canaries",
         .settings = run_nearest_setting,
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     if (names_set(argc, argv))
         return load_run(&args, argc, argv, &from, audit_run, &wish);
     TRY(args_parse(&args, argc, argv, arena));

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include "kernels/base/args.h"
 #include "outer/cmd/acts.h"
-#include "outer/cmd/privacy_verify.h"
+#include "outer/cmd/privacy.h"
 #include "outer/identity/tls.h"
-#include "outer/view/released_print.h"
+#include "outer/view/released.h"
 
 enum { SITES_MAX = 64 };
 
@@ -67,8 +67,7 @@ enum err privacy_verify(int argc, char **argv, struct arena *arena)
                    "Reads only.",
         .example = "atoll privacy verify run-a run-b",
         .operands = "DIR...",
-        .options = options,
-        .count = 1};
+        ARGS_OPTIONS(options)};
     TRY(args_parse(&args, argc, argv, arena));
     if (args.help)
         return ERR_OK;

@@ -6,6 +6,7 @@
  * the accountant takes some seconds.
  */
 #include "inner/train/train.h"
+#include "outer/config/run.h"
 
 struct private_costs {
     const struct settings *s;     /* borrowed */
@@ -48,5 +49,10 @@ enum err private_costs_batches(struct private_batches *b, const struct private_c
                                double epsilon) MUST;
 /* What signal over noise of all steps means, in words. */
 const char *private_costs_verdict(double signal_all);
+/* What `atoll plan private` says on standard output, as text or as one JSON object: of the records
+ * of one site. ERR_CONFIG: private_costs_check, private_costs_within. */
+enum err private_costs_print(struct private_costs *x, const struct run *p, bool json) MUST;
+/* Of whole sites, 0: those of outer.sites. ERR_CONFIG, unless `force`: nothing would be learned. */
+enum err private_costs_print_sites(const struct run *p, size_t sites, bool force, bool json) MUST;
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "outer/plan/private_costs_print.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include "outer/plan/plan_private.h"
+#include "outer/plan/private_costs.h"
 #include "outer/record/json_write.h"
 #include "outer/view/secure.h"
 

@@ -6,7 +6,7 @@
  * one site alone on the same tokens per site. It reads the sites' records and shows live lines;
  * nothing here trains. One demo a process (SIGINT and SIGTERM are taken), one thread.
  *
- *     demo_make -> demo_run -> demo_sample -> demo_close
+ *     demo_make -> demo_run -> demo_summary -> demo_close
  *
  * Errors: ERR_STOPPED after a signal; ERR_CONFIG for a directory that no demo made, a topology
  * without one of the places, an address that is not loopback; what a process reports otherwise,
@@ -44,6 +44,9 @@ enum err demo_run(struct demo *d, struct demo_result *r) MUST;
 void demo_network_print(const struct demo *d, struct json_write *w);
 /* A text that site a's model writes after `prompt`: `log` is the file with it. */
 enum err demo_sample(struct demo *d, const char *prompt, const char **log) MUST;
+/* On standard output, as text or as one JSON object. */
+enum err demo_summary(struct demo *d, const struct demo_result *r, const char *dir, bool json,
+                      struct arena *a) MUST;
 /* Ends what still runs. Returns e; its text stays. */
 enum err demo_close(struct demo *d, enum err e) MUST;
 

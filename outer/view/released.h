@@ -10,6 +10,7 @@
  * what is proved is which masked bytes were summed with which sites' bytes. Reads only.
  */
 #include "outer/masks/seal_kept.h"
+#include "outer/record/json_write.h"
 #include "outer/store/env.h"
 
 enum { RELEASED_WHY_MAX = 256 };
@@ -69,5 +70,9 @@ struct released_budget { /* was each step charged before its payload was sent, w
     bool charged, within;
 };
 enum err released_budget(struct released_budget *b, const struct released *r, struct arena *a) MUST;
+/* On standard output, w: as one JSON object: what left the site, whether that was charged, what is
+ * not proved. Adds the number of statements that are not proved. */
+enum err released_print(const struct released *r, struct json_write *w, struct arena *a,
+                        size_t *failed) MUST;
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "outer/view/released_print.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include "outer/view/released.h"
 #include "outer/view/spent.h"
 
 enum { SHOWN_MAX = 20 };
