@@ -150,11 +150,10 @@ static enum err write_encoder(struct load *l, const struct wish *w, struct sampl
 {
     int32_t *types;
     if (!w->logits && !w->class_logits)
-        return fill_masks(l, w, x, ids, count, &l->run.perm);
-    TRY(prompt_types(w->types, &l->run.s, count, &l->run.perm, &types));
+        return fill_masks(l, w, x, ids, count, l->perm);
+    TRY(prompt_types(w->types, &l->run.s, count, l->perm, &types));
     TRY(sample_read(x, ids, types, count));
-    return w->class_logits ? write_class_logits(l, x, &l->run.perm)
-                           : write_position_logits(l, x, count);
+    return w->class_logits ? write_class_logits(l, x, l->perm) : write_position_logits(l, x, count);
 }
 
 static enum err write_text(struct load *l, void *self)
@@ -165,9 +164,9 @@ static enum err write_text(struct load *l, void *self)
     size_t count;
     const struct prompt p = {w->prompt, w->ids, w->t, w->tokens};
     w->how.seed = (uint64_t)w->seed;
-    TRY(prompt_read(&p, &l->run.s, &l->run.perm, &ids, &count));
+    TRY(prompt_read(&p, &l->run.s, l->perm, &ids, &count));
     TRY(load_model(l, sample_tokens(&l->run.s)));
-    TRY(sample_open(&x, l->model, &l->run.s, &w->how, &l->run.perm));
+    TRY(sample_open(&x, l->model, &l->run.s, &w->how, l->perm));
     if (!l->run.s.model_causal)
         return write_encoder(l, w, &x, ids, count);
     if (w->logits)
@@ -228,7 +227,6 @@ enum err cmd_sample(int argc, char **argv)
         .summary = "Text that a trained model writes; an encoder fills [MASK] in the prompt.",
         .example = "atoll sample --config run.yaml --run.dir run/a --prompt \"The \"",
         .settings = run_nearest_setting,
-        .options = options,
-        .count = sizeof options / sizeof *options};
+        ARGS_OPTIONS(options)};
     return load_run(&args, argc, argv, &from, write_with_tokenizer, &w);
 }

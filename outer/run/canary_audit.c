@@ -71,10 +71,10 @@ static enum err score_all(struct scoring *x)
     struct load *l = x->l;
     size_t S = (size_t)l->run.s.train_seq_len;
     const struct objective *objective = x->c->in.options.objective;
-    TRY_ALLOC(x->scored = arena_array(&l->run.perm, x->count, sizeof *x->scored));
+    TRY_ALLOC(x->scored = arena_array(l->perm, x->count, sizeof *x->scored));
     TRY(load_model(l, objective_tokens_max(objective, S)));
-    TRY(objective_batch_open(objective, &x->b, &l->run.perm, 1, S));
-    TRY(evaluate_open(&x->sums, &l->run.s, (struct evaluate_rank){0, 1}, &l->run.perm));
+    TRY(objective_batch_open(objective, &x->b, l->perm, 1, S));
+    TRY(evaluate_open(&x->sums, &l->run.s, (struct evaluate_rank){0, 1}, l->perm));
     TRY(all_add(x, 1));
     TRY(initial_put(l));
     TRY(all_add(x, -1));
@@ -133,7 +133,7 @@ static enum err audit_set(struct load *l, struct canary_audit *w, struct canarie
     w->included = c->in.windows;
     w->canaries = (int64_t)x.count;
     TRY(guesses_choose(w));
-    TRY(claim_find(w, l->run.s.run_dir, &l->run.perm));
+    TRY(claim_find(w, l->run.s.run_dir, l->perm));
     TRY(score_all(&x));
     guess(&x, w);
     canary_audit_bound(w);
@@ -143,7 +143,7 @@ static enum err audit_set(struct load *l, struct canary_audit *w, struct canarie
 enum err canary_audit_run(struct load *l, struct canary_audit *w)
 {
     struct canaries c;
-    enum err e = canaries_open(&c, &l->run.s, w->set, &l->run.perm);
+    enum err e = canaries_open(&c, &l->run.s, w->set, l->perm);
     if (e == ERR_OK)
         e = audit_set(l, w, &c);
     canaries_close(&c);
@@ -154,8 +154,8 @@ enum err canary_audit_record(struct load *l, const struct canary_audit *w)
 {
     struct jsonl r = {.fd = 0};
     char *path;
-    TRY_ALLOC(path = arena_printf(&l->run.perm, "%s/%s", l->run.s.run_dir, AUDIT_FILE));
-    TRY(jsonl_open(&r, path, &l->run.perm));
+    TRY_ALLOC(path = arena_printf(l->perm, "%s/%s", l->run.s.run_dir, AUDIT_FILE));
+    TRY(jsonl_open(&r, path, l->perm));
     jsonl_begin(&r, "audit");
     jsonl_int(&r, "canaries", w->canaries);
     jsonl_int(&r, "included", (int64_t)w->included);

@@ -32,7 +32,7 @@ static struct evaluation_set set_of(const struct evaluation *e, const char *name
 static enum err set_evaluate(struct evaluation *e, const struct shard_group *g)
 {
     struct loader text;
-    TRY(loader_open(&text, &e->l->run.perm, &g->paths, &e->text));
+    TRY(loader_open(&text, e->l->perm, &g->paths, &e->text));
     const struct evaluation_set set = set_of(e, g->name, &text);
     e->told->begins(e->told->self, &set);
     enum err failed = evaluate_windows(e->l->model, &text, &e->b, 0, set.windows, &e->sums);
@@ -46,7 +46,7 @@ static enum err sets_evaluate(struct evaluation *e)
 {
     struct shard_group *groups;
     size_t count;
-    TRY(shard_groups(&e->l->run.s.data_eval, &e->l->run.perm, &groups, &count));
+    TRY(shard_groups(&e->l->run.s.data_eval, e->l->perm, &groups, &count));
     for (size_t i = 0; i < count; i++)
         TRY(set_evaluate(e, &groups[i]));
     return ERR_OK;
@@ -81,9 +81,9 @@ static enum err tasks_evaluate(struct evaluation *e)
     struct load *l = e->l;
     struct tasks tasks;
     struct choose x;
-    enum err failed = tasks_open(&tasks, &l->run.s, &l->run.o, &l->run.perm);
+    enum err failed = tasks_open(&tasks, &l->run.s, &l->run.o, l->perm);
     if (!failed && tasks.count)
-        failed = choose_open(&x, l->model, &l->run.s, &l->run.perm);
+        failed = choose_open(&x, l->model, &l->run.s, l->perm);
     for (size_t i = 0; i < tasks.count && !failed; i++)
         failed = task_evaluate(e, &x, &tasks.task[i]);
     tasks_close(&tasks);
@@ -93,26 +93,27 @@ static enum err tasks_evaluate(struct evaluation *e)
 enum err evaluation_run(struct load *l, const struct evaluation_options *o,
                         const struct evaluation_told *told)
 {
-    size_t S = (size_t)l->run.s.train_seq_len, sequences = S < BATCH_TOKENS ? BATCH_TOKENS / S : 1;
+    const struct settings *s = &l->run.s;
+    size_t S = (size_t)s->train_seq_len, sequences = S < BATCH_TOKENS ? BATCH_TOKENS / S : 1;
     struct evaluation e = {.l = l,
                            .o = o,
                            .told = told,
-                           .text = {.seed = (uint64_t)l->run.s.run_seed,
+                           .text = {.seed = (uint64_t)s->run_seed,
                                     .ranks = 1,
                                     .sequence = S,
                                     .batch_tokens = S,
-                                    .vocab = l->run.s.model_vocab_size,
-                                    .objective = objective_of(&l->run.s),
-                                    .settings = &l->run.s}};
-    if (!l->run.s.data_eval.count && !l->run.o.eval_tasks.count)
+                                    .vocab = s->model_vocab_size,
+                                    .objective = objective_of(s),
+                                    .settings = s}};
+    if (!s->data_eval.count && !l->run.o.eval_tasks.count)
         return err_set(ERR_CONFIG,
                        "data.eval and eval.tasks are empty: name held-out shards, or tasks");
-    TRY(objective_batch_open(e.text.objective, &e.b, &l->run.perm, sequences, S));
-    TRY(evaluate_open(&e.sums, &l->run.s, (struct evaluate_rank){0, 1}, &l->run.perm));
+    TRY(objective_batch_open(e.text.objective, &e.b, l->perm, sequences, S));
+    TRY(evaluate_open(&e.sums, s, (struct evaluate_rank){0, 1}, l->perm));
     e.sums.told = told->progress;
     e.sums.self = told->self;
     TRY(load_model(l, e.b.room.tokens));
-    if (l->run.s.data_eval.count && !o->details)
+    if (s->data_eval.count && !o->details)
         TRY(sets_evaluate(&e));
     return tasks_evaluate(&e);
 }

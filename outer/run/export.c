@@ -27,7 +27,7 @@ enum err export_tokenizer(struct load *l, const struct export_options *o, struct
 {
     enum { PLACES = 3 };
     const char *places[PLACES] = {o->from, l->run.s.run_dir, NULL};
-    struct arena *a = &l->run.perm;
+    struct arena *a = l->perm;
     char *copied;
     TRY(tokenizer_dir(&l->run.s, a, &places[PLACES - 1]));
     if (o->tokenizer)
@@ -45,7 +45,7 @@ enum err export_tokenizer(struct load *l, const struct export_options *o, struct
 enum err export_checkpoint(struct load *l, const struct export_options *o,
                            struct export_checkpoint *out)
 {
-    struct arena *a = &l->run.perm;
+    struct arena *a = l->perm;
     const char *end = l->checkpoints ? strrchr(l->checkpoints, '/') : NULL;
     char initial[65], *run_dir, *frag;
     struct portable p = {.initial = initial};

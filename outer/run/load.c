@@ -243,7 +243,7 @@ static enum err load_open(struct load *l, const struct load_options *o, const st
     struct run_source source = {RUN_MODEL, .config = o->config, .args = args};
     const char *dir = o->from ? o->from : run_dir_given(args);
     char *path, *text = NULL;
-    *l = (struct load){0};
+    *l = (struct load){.perm = &l->run.perm};
     if (dir)
         TRY(directory_check(dir, DIRECTORY_ANY));
     if (!o->config && dir) {

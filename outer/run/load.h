@@ -27,7 +27,8 @@ struct load_options { /* targets of the options that these commands share */
     }
 
 struct load {
-    struct run run;
+    struct run run;          /* load.c alone writes it */
+    struct arena *perm;      /* of the run, for what a command takes until its end */
     float *params;           /* host slab */
     char source[320];        /* name of the loaded state, for messages */
     const char *checkpoints; /* directory of the inner checkpoint; NULL: outer state was loaded */
