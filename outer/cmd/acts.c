@@ -61,9 +61,8 @@ void cmd_acts_more(const struct cmd_acts *c, enum args_form form)
     cmd_acts_help(c, form);
 }
 
-enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv)
+enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv, struct arena *arena)
 {
-    struct arena arena = arena_make(0);
     char names[256] = "";
     const struct cmd_act *act = cmd_act_find(c, argv[1]);
     enum args_form form;
@@ -82,9 +81,7 @@ enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv)
     if (!act)
         return err_set(ERR_CONFIG, "%s: %s; `atoll %s --help` says more", c->command, names,
                        c->command);
-    enum err e = act->run(argc - 1, argv + 1, &arena);
-    arena_free(&arena);
-    return e;
+    return act->run(argc - 1, argv + 1, arena);
 }
 
 enum err cmd_help_key(const char *key)
@@ -108,14 +105,12 @@ enum err cmd_format(const char *format, bool *json)
                : err_set(ERR_CONFIG, "--format %.40s: allowed are text, json", format);
 }
 
-enum err cmd_run(struct args *args, struct run_source *source, int argc, char **argv,
+enum err cmd_run(const struct args *args, struct run_source *source,
                  enum err (*act)(struct run *r, void *self), void *self)
 {
     struct run r = {.perm = arena_make(0)};
-    enum err e = args_parse(args, argc, argv, &r.perm);
     source->args = args;
-    if (e == ERR_OK && !args->help)
-        e = run_open(&r, source);
+    enum err e = args->help ? ERR_OK : run_open(&r, source);
     if (e == ERR_OK && !args->help)
         e = act(&r, self);
     run_close(&r);

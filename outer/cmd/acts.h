@@ -21,7 +21,7 @@ void cmd_acts_help(const struct cmd_acts *c, enum args_form form); /* as --help 
 /* The same below the help of a command that has options of its own, too. */
 void cmd_acts_more(const struct cmd_acts *c, enum args_form form);
 /* Runs it, or prints the list at --help. ERR_CONFIG: there is no such act; names them. */
-enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv) MUST;
+enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv, struct arena *arena) MUST;
 /* The option --format of a command that prints figures; format: a const char *, "text" before;
  * holds: what the object has, "; of .." or "". */
 #define FORMAT_ROW(format, holds)                                                                  \
@@ -37,9 +37,9 @@ enum err cmd_acts_run(const struct cmd_acts *c, int argc, char **argv) MUST;
     }
 enum err cmd_help_key(const char *key) MUST;              /* prints what a key means */
 enum err cmd_format(const char *format, bool *json) MUST; /* ERR_CONFIG: neither of them */
-/* A command on a run: parses the arguments, opens the run that `source` names (its args are set),
- * acts, and closes it. The run's arena is good during the act. */
-enum err cmd_run(struct args *args, struct run_source *source, int argc, char **argv,
+/* A command on a run: opens the run that `source` names (its args are set), acts, and closes it.
+ * The run's arena is good during the act. Nothing at --help. */
+enum err cmd_run(const struct args *args, struct run_source *source,
                  enum err (*act)(struct run *r, void *self), void *self) MUST;
 
 #endif

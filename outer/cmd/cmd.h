@@ -54,7 +54,8 @@
       "a trained model as transformers reads it: GPT-2, Llama, BERT, ALBERT, ModernBERT")          \
     X(import, ANY, MODEL, "a model of transformers, of these families, as the start of a run")
 
-#define X(name, needs, group, summary) enum err cmd_##name(int argc, char **argv) MUST;
+#define X(name, needs, group, summary)                                                             \
+    enum err cmd_##name(int argc, char **argv, struct arena *arena) MUST;
 CMD_LIST(X)
 #undef X
 

@@ -313,7 +313,7 @@ static const struct cmd_act acts[] = {
     {"list", "all certificates of a directory", cert_list},
 };
 
-enum err cmd_cert(int argc, char **argv)
+enum err cmd_cert(int argc, char **argv, struct arena *arena)
 {
     static const struct cmd_acts cert = {
         "cert",
@@ -322,5 +322,5 @@ enum err cmd_cert(int argc, char **argv)
         "  atoll cert issue --role aggregator --host localhost --dir tls\n"
         "  atoll cert issue --role site --name a --dir tls",
         acts, sizeof acts / sizeof *acts};
-    return cmd_acts_run(&cert, argc, argv);
+    return cmd_acts_run(&cert, argc, argv, arena);
 }

@@ -405,7 +405,7 @@ static enum err input_take(struct args *args, const char *out, struct arena *a)
     return ERR_OK;
 }
 
-enum err cmd_data(int argc, char **argv)
+enum err cmd_data(int argc, char **argv, struct arena *arena)
 {
     struct text_options o = {.held_out = 0.05, .min_sentences = 1};
     int64_t sites = 1, sequence = 128, shard_tokens = INT64_C(1) << 26, learn = 0;
@@ -485,21 +485,16 @@ enum err cmd_data(int argc, char **argv)
         .operands = "FILE|DIR|-...",
         ARGS_OPTIONS(options),
     };
-    struct arena a = arena_make(0);
     process_files_private();
-    enum err e = args_parse(&args, argc, argv, &a);
+    TRY(args_parse(&args, argc, argv, arena));
+    if (args.help)
+        return ERR_OK;
     o.learn = (uint64_t)learn;
     o.sites = (uint32_t)sites;
     o.sequence = (uint64_t)sequence;
     o.shard_tokens = (uint64_t)shard_tokens;
-    if (!e && !args.help)
-        e = cmd_format(format, &json);
-    if (!e && !args.help)
-        e = input_take(&args, o.out, &a);
-    if (!e && !args.help)
-        e = run(&args, &o, &labels, json, &a);
-    if (!e && !args.help)
-        e = directory_claim(o.out, DIRECTORY_DATA);
-    arena_free(&a);
-    return e;
+    TRY(cmd_format(format, &json));
+    TRY(input_take(&args, o.out, arena));
+    TRY(run(&args, &o, &labels, json, arena));
+    return directory_claim(o.out, DIRECTORY_DATA);
 }

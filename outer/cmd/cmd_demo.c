@@ -18,9 +18,8 @@ static enum err demo(const struct demo_options *o, bool json, struct arena *a)
     return demo_close(d, e);
 }
 
-enum err cmd_demo(int argc, char **argv)
+enum err cmd_demo(int argc, char **argv, struct arena *arena)
 {
-    struct arena arena = arena_make(0);
     const char *format = "text";
     bool json;
     struct demo_options o = {.dir = "atoll-demo", .steps = 1600, .http = "127.0.0.1:0"};
@@ -49,19 +48,15 @@ enum err cmd_demo(int argc, char **argv)
                         .settings = run_nearest_setting,
                         ARGS_OPTIONS(options)};
     process_files_private();
-    enum err e = args_parse(&args, argc, argv, &arena);
-    if (e == ERR_OK && args.setting_count > DEMO_SETTINGS_MAX)
-        e = err_set(ERR_CONFIG, "demo: more than %d arguments for the configuration",
-                    DEMO_SETTINGS_MAX);
-    if (e == ERR_OK && !args.help)
-        e = cmd_format(format, &json);
-    if (e == ERR_OK && !args.help)
-        e = demo_text(&o.text, &arena);
-    if (e == ERR_OK && !args.help) {
-        o.settings = args.setting_count;
-        o.setting = args.setting;
-        e = demo(&o, json, &arena);
-    }
-    arena_free(&arena);
-    return e;
+    TRY(args_parse(&args, argc, argv, arena));
+    if (args.setting_count > DEMO_SETTINGS_MAX)
+        return err_set(ERR_CONFIG, "demo: more than %d arguments for the configuration",
+                       DEMO_SETTINGS_MAX);
+    if (args.help)
+        return ERR_OK;
+    TRY(cmd_format(format, &json));
+    TRY(demo_text(&o.text, arena));
+    o.settings = args.setting_count;
+    o.setting = args.setting;
+    return demo(&o, json, arena);
 }

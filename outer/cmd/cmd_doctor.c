@@ -235,7 +235,7 @@ static enum err preflight_start(struct preflight_options *o, const char *tls, st
     return preflight_run(o, args);
 }
 
-enum err cmd_doctor(int argc, char **argv)
+enum err cmd_doctor(int argc, char **argv, struct arena *arena)
 {
     struct preflight_options before = {.ranks = 1};
     const char *format = "text";
@@ -281,24 +281,17 @@ enum err cmd_doctor(int argc, char **argv)
         .settings = run_nearest_setting,
         ARGS_OPTIONS(options),
     };
-    struct arena arena = arena_make(0);
-    enum err e = args_parse(&args, argc, argv, &arena);
+    TRY(args_parse(&args, argc, argv, arena));
+    if (args.help)
+        return ERR_OK;
+    TRY(cmd_format(format, &before.json));
+    if (before.config)
+        return preflight_start(&before, tls, &args, arena);
 #ifdef ATOLL_NET
     p.tls = tls ? tls : "tls";
+    if (p.target)
+        return probe(&p, before.json, arena);
 #endif
-    if (e == ERR_OK && !args.help)
-        e = cmd_format(format, &before.json);
-    if (e == ERR_OK && !args.help) {
-        if (before.config)
-            e = preflight_start(&before, tls, &args, &arena);
-        else
-#ifdef ATOLL_NET
-            if (p.target)
-            e = probe(&p, before.json, &arena);
-        else
-#endif
-            machine_say(before.json);
-    }
-    arena_free(&arena);
-    return e;
+    machine_say(before.json);
+    return ERR_OK;
 }

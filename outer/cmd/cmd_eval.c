@@ -229,7 +229,7 @@ static enum err evaluate(struct load *l, void *self)
     return evaluation_run(l, &e->wish, &told);
 }
 
-enum err cmd_eval(int argc, char **argv)
+enum err cmd_eval(int argc, char **argv, struct arena *arena)
 {
     struct load_options from = {0};
     struct eval e = {.wish.tokens = -1, .format = "text"};
@@ -249,5 +249,6 @@ enum err cmd_eval(int argc, char **argv)
         .example = "atoll eval --config run.yaml --run.dir run/a",
         .settings = run_nearest_setting,
         ARGS_OPTIONS(options)};
-    return load_run(&args, argc, argv, &from, evaluate, &e);
+    TRY(args_parse(&args, argc, argv, arena));
+    return load_run(&args, &from, evaluate, &e);
 }

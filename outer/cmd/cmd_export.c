@@ -50,7 +50,7 @@ print_copied(x->o.out, &copied);
 return ERR_OK;
 }
 
-enum err cmd_export(int argc, char **argv)
+enum err cmd_export(int argc, char **argv, struct arena *arena)
 {
     struct load_options from = {0};
     struct export x = {.of = &from, .o.part_gb = NAMES_PART_BYTES / 1e9};
@@ -79,7 +79,8 @@ enum err cmd_export(int argc, char **argv)
                         .example = "atoll export --config run.yaml --run.dir run/a --out gpt2",
                         .settings = run_nearest_setting,
                         ARGS_OPTIONS(options)};
-    return load_run(&args, argc, argv, &from, export, &x);
+    TRY(args_parse(&args, argc, argv, arena));
+    return load_run(&args, &from, export, &x);
 }
 
 struct import {
@@ -136,7 +137,7 @@ static enum err import_any(struct import *i, const struct args *args)
                              : model_import(i, args);
 }
 
-enum err cmd_import(int argc, char **argv)
+enum err cmd_import(int argc, char **argv, struct arena *arena)
 {
     struct args_texts ignored = {0};
     struct import i = {.m.ignored = &ignored};
@@ -170,9 +171,8 @@ enum err cmd_import(int argc, char **argv)
                         .settings = run_nearest_setting,
                         ARGS_OPTIONS(options)};
     process_files_private();
-    enum err e = args_parse(&args, argc, argv, &i.run.perm);
-    if (!e && !args.help)
-        e = import_any(&i, &args);
+    TRY(args_parse(&args, argc, argv, arena));
+    enum err e = args.help ? ERR_OK : import_any(&i, &args);
     run_close(&i.run);
     return e;
 }

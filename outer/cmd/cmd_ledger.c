@@ -72,7 +72,7 @@ static enum err ledger(const struct args *args, const struct ledger_wish *o, str
     return inside ? ERR_OK : ledger_check(members, count);
 }
 
-enum err cmd_ledger(int argc, char **argv)
+enum err cmd_ledger(int argc, char **argv, struct arena *arena)
 {
     struct ledger_wish o = {.by = "layer", .format = "text"};
     const struct args_option options[] = {
@@ -93,10 +93,6 @@ enum err cmd_ledger(int argc, char **argv)
                         .example = "atoll ledger run-a run-b aggregator --by site",
                         .operands = "DIR...",
                         ARGS_OPTIONS(options)};
-    struct arena arena = arena_make(0);
-    enum err e = args_parse(&args, argc, argv, &arena);
-    if (e == ERR_OK && !args.help)
-        e = ledger(&args, &o, &arena);
-    arena_free(&arena);
-    return e;
+    TRY(args_parse(&args, argc, argv, arena));
+    return args.help ? ERR_OK : ledger(&args, &o, arena);
 }

@@ -191,18 +191,14 @@ static void help_all(enum args_form form)
         form);
 }
 
-enum err cmd_operator(int argc, char **argv)
+enum err cmd_operator(int argc, char **argv, struct arena *arena)
 {
-    struct arena arena = arena_make(0);
     enum args_form form = ARGS_HELP_TEXT;
     bool help = argc > 1 && args_form_read(argv[1], &form);
     for (int i = 0; i < ACT_COUNT; i++) {
         int words = act_words(&acts[i], argc, argv);
-        if (words) {
-            enum err e = act_parse(&acts[i], argc - words, argv + words, &arena);
-            arena_free(&arena);
-            return e;
-        }
+        if (words)
+            return act_parse(&acts[i], argc - words, argv + words, arena);
     }
     if (!help)
         return err_set(

@@ -67,9 +67,9 @@ static enum err plan(struct run *r, void *self)
 
 /* atoll plan --inside is atoll plan inside, and atoll plan --times LIST is atoll plan times LIST.
  */
-static enum err act_spelled(const struct cmd_acts *acts, int argc, char **argv, bool *found)
+static enum err act_spelled(const struct cmd_acts *acts, int argc, char **argv, struct arena *arena,
+                            bool *found)
 {
-    struct arena arena = arena_make(0);
     enum err e = ERR_OK;
     *found = false;
     for (int i = 1; i < argc && !*found; i++) {
@@ -85,13 +85,12 @@ static enum err act_spelled(const struct cmd_acts *acts, int argc, char **argv, 
             argv[i] += n + 1;
         else
             memmove(argv + i, argv + i + 1, (size_t)(argc - i) * sizeof *argv);
-        e = act->run(argc - !equals, argv, &arena);
+        e = act->run(argc - !equals, argv, arena);
     }
-    arena_free(&arena);
     return e;
 }
 
-enum err cmd_plan(int argc, char **argv)
+enum err cmd_plan(int argc, char **argv, struct arena *arena)
 {
     static const struct cmd_act acts[] = {
 #define X(act, summary) {#act, summary, cmd_plan_##act},
@@ -123,11 +122,12 @@ enum err cmd_plan(int argc, char **argv)
         ARGS_OPTIONS(options)};
     bool spelled;
     if (cmd_act_find(&all, argv[1]))
-        return cmd_acts_run(&all, argc, argv);
-    TRY(act_spelled(&all, argc, argv, &spelled));
+        return cmd_acts_run(&all, argc, argv, arena);
+    TRY(act_spelled(&all, argc, argv, arena, &spelled));
     if (spelled)
         return ERR_OK;
-    TRY(cmd_run(&args, &c.source, argc, argv, plan, &c));
+    TRY(args_parse(&args, argc, argv, arena));
+    TRY(cmd_run(&args, &c.source, plan, &c));
     if (args.help)
         cmd_acts_more(&all, args.form);
     return ERR_OK;

@@ -47,6 +47,6 @@ enum err cmd_plan_accumulator(int argc, char **argv, struct arena *arena)
                          .operands = "BITS",
                          .settings = run_nearest_of_plan,
                          ARGS_OPTIONS(options)};
-    (void)arena;
-    return cmd_run(&args, &source, argc, argv, accumulator, &o);
+    TRY(args_parse(&args, argc, argv, arena));
+    return cmd_run(&args, &source, accumulator, &o);
 }

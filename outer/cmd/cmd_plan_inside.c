@@ -44,8 +44,8 @@ enum err cmd_plan_inside(int argc, char **argv, struct arena *arena)
                         .example = "atoll plan inside --config run.yaml --probe ranks.yaml",
                         .settings = run_nearest_of_plan,
                         ARGS_OPTIONS(options)};
-    (void)arena;
-    return cmd_run(&args, &source, argc, argv, inside, &o);
+    TRY(args_parse(&args, argc, argv, arena));
+    return cmd_run(&args, &source, inside, &o);
 }
 
 enum err cmd_plan_times(int argc, char **argv, struct arena *arena)

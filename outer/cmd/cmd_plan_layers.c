@@ -31,6 +31,6 @@ enum err cmd_plan_layers(int argc, char **argv, struct arena *arena)
                         .example = "atoll plan layers --config run.yaml --probe link.yaml",
                         .settings = run_nearest_of_plan,
                         ARGS_OPTIONS(options)};
-    (void)arena;
-    return cmd_run(&args, &source, argc, argv, layers, &format);
+    TRY(args_parse(&args, argc, argv, arena));
+    return cmd_run(&args, &source, layers, &format);
 }

@@ -49,6 +49,6 @@ enum err cmd_plan_private(int argc, char **argv, struct arena *arena)
                         .example = "atoll plan private --config run.yaml --privacy.epsilon 3",
                         .settings = run_nearest_setting,
                         ARGS_OPTIONS(options)};
-    (void)arena;
-    return cmd_run(&args, &source, argc, argv, private_plan, &o);
+    TRY(args_parse(&args, argc, argv, arena));
+    return cmd_run(&args, &source, private_plan, &o);
 }

@@ -278,12 +278,12 @@ static const struct cmd_act acts[] = {
     {"audit", "a lower bound on epsilon from one run with canaries", privacy_audit},
 };
 
-enum err cmd_privacy(int argc, char **argv)
+enum err cmd_privacy(int argc, char **argv, struct arena *arena)
 {
     static const struct cmd_acts privacy = {
         "privacy", "atoll privacy ACT: differential privacy in numbers.",
         "  atoll privacy account --q 0.01 --noise-multiplier 1.1 --steps 1000 --delta 1e-5", acts,
         sizeof acts / sizeof *acts};
     process_files_private(); /* canaries are a secret */
-    return cmd_acts_run(&privacy, argc, argv);
+    return cmd_acts_run(&privacy, argc, argv, arena);
 }

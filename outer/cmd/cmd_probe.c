@@ -104,7 +104,7 @@ static enum err probe(struct probe_cmd *c, const struct args *args)
     return found_write(c, text);
 }
 
-enum err cmd_probe(int argc, char **argv)
+enum err cmd_probe(int argc, char **argv, struct arena *arena)
 {
     struct probe_cmd c = {
         .format = "text", .most_mib = 64, .seconds = 0.25, .p.perm = arena_make(0)};
@@ -147,9 +147,8 @@ enum err cmd_probe(int argc, char **argv)
                                    "hub.example.org:7443 --write link.yaml",
                         .settings = run_nearest_setting,
                         ARGS_OPTIONS(options)};
-    enum err e = args_parse(&args, argc, argv, &c.p.perm);
-    if (e == ERR_OK && !args.help)
-        e = probe(&c, &args);
+    TRY(args_parse(&args, argc, argv, arena));
+    enum err e = args.help ? ERR_OK : probe(&c, &args);
     run_close(&c.p);
     return e;
 }

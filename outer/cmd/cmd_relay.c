@@ -4,10 +4,9 @@
 #include "outer/cmd/cmd.h"
 #include "outer/link/hub.h"
 
-enum err cmd_relay(int argc, char **argv)
+enum err cmd_relay(int argc, char **argv, struct arena *arena)
 {
     struct hub_options o = {.connections = 1024, .of_source = 256, .idle_s = 300};
-    struct arena arena = arena_make(0);
     const struct args_option options[] = {
         {"listen", ARGS_TEXT, &o.listen, .value = "ADDRESS:PORT", .required = true,
          .help = "Where sites connect: their site.aggregator."},
@@ -41,9 +40,6 @@ enum err cmd_relay(int argc, char **argv)
         .example =
             "atoll relay --listen 10.0.0.1:7443 --to hub.example.org:7443 --allow 10.0.0.0/8",
         ARGS_OPTIONS(options)};
-    enum err e = args_parse(&args, argc, argv, &arena);
-    if (e == ERR_OK && !args.help)
-        e = hub_run(&o, &arena);
-    arena_free(&arena);
-    return e;
+    TRY(args_parse(&args, argc, argv, arena));
+    return args.help ? ERR_OK : hub_run(&o, arena);
 }

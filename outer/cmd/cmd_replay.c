@@ -207,10 +207,9 @@ static enum err replay(struct replay_cmd *c, const struct args *args)
     return verdict(&r);
 }
 
-enum err cmd_replay(int argc, char **argv)
+enum err cmd_replay(int argc, char **argv, struct arena *arena)
 {
     static struct replay_cmd c;
-    struct arena arena = arena_make(0);
     c = (struct replay_cmd){.format = "text", .to = -1};
     const struct args_option options[] = {
         {"from-round", ARGS_INT, &c.from, .min = 0, .max = 1e15, .value = "N",
@@ -239,10 +238,10 @@ enum err cmd_replay(int argc, char **argv)
         .example = "atoll replay aggregator run-a run-b",
         .operands = "DIR...",
         ARGS_OPTIONS(options)};
-    enum err e = args_parse(&args, argc, argv, &arena);
-    if (e == ERR_OK && !args.help)
-        e = replay(&c, &args);
+    TRY(args_parse(&args, argc, argv, arena));
+    if (args.help)
+        return ERR_OK;
+    enum err e = replay(&c, &args);
     archives_close(&c.a);
-    arena_free(&arena);
     return e;
 }

@@ -107,7 +107,7 @@ static enum err privacy(const struct args *args, const char *out, const char *fo
     return ERR_OK;
 }
 
-enum err cmd_report(int argc, char **argv)
+enum err cmd_report(int argc, char **argv, struct arena *arena)
 {
     struct report_options o = {.out = "report.html"};
     const char *format = "html";
@@ -136,10 +136,8 @@ enum err cmd_report(int argc, char **argv)
         .example = "atoll report run-a run-b aggregator --out report.html",
         .operands = "DIR...",
         ARGS_OPTIONS(options)};
-    struct arena arena = arena_make(0);
-    enum err e = args_parse(&args, argc, argv, &arena);
-    if (e == ERR_OK && !args.help)
-        e = officer ? privacy(&args, o.out, format, &arena) : report_once(&args, &o, &arena);
-    arena_free(&arena);
-    return e;
+    TRY(args_parse(&args, argc, argv, arena));
+    if (args.help)
+        return ERR_OK;
+    return officer ? privacy(&args, o.out, format, arena) : report_once(&args, &o, arena);
 }

@@ -193,7 +193,7 @@ static enum err write_with_tokenizer(struct load *l, void *self)
     return e;
 }
 
-enum err cmd_sample(int argc, char **argv)
+enum err cmd_sample(int argc, char **argv, struct arena *arena)
 {
     struct load_options from = {0};
     struct wish w = {
@@ -228,5 +228,6 @@ enum err cmd_sample(int argc, char **argv)
         .example = "atoll sample --config run.yaml --run.dir run/a --prompt \"The \"",
         .settings = run_nearest_setting,
         ARGS_OPTIONS(options)};
-    return load_run(&args, argc, argv, &from, write_with_tokenizer, &w);
+    TRY(args_parse(&args, argc, argv, arena));
+    return load_run(&args, &from, write_with_tokenizer, &w);
 }

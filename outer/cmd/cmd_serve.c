@@ -4,9 +4,8 @@
 #include "outer/config/run.h"
 #include "outer/run/serve.h"
 
-enum err cmd_serve(int argc, char **argv)
+enum err cmd_serve(int argc, char **argv, struct arena *arena)
 {
-    struct arena arena = arena_make(0);
     struct serve_options o = {.from_sites = false};
     const struct args_option options[] = {
         {"config", ARGS_TEXT, &o.config, .value = "FILE",
@@ -31,12 +30,9 @@ enum err cmd_serve(int argc, char **argv)
             "atoll serve --config run.yaml --serve.listen 0.0.0.0:7443 --serve.dir /var/lib/atoll",
         .settings = run_nearest_setting,
         ARGS_OPTIONS(options)};
-    o.command = args_line(&arena, argc, argv);
-    enum err e = args_parse(&args, argc, argv, &arena);
-    if (e == ERR_OK && o.rebuild && o.from_sites)
-        e = err_set(ERR_CONFIG, "--rebuild and --rebuild-from-sites: give one of them");
-    if (e == ERR_OK && !args.help)
-        e = serve_run(&o, &args);
-    arena_free(&arena);
-    return e;
+    o.command = args_line(arena, argc, argv);
+    TRY(args_parse(&args, argc, argv, arena));
+    if (o.rebuild && o.from_sites)
+        return err_set(ERR_CONFIG, "--rebuild and --rebuild-from-sites: give one of them");
+    return args.help ? ERR_OK : serve_run(&o, &args);
 }

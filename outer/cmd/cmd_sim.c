@@ -194,7 +194,7 @@ static enum err sim(struct run *p, void *self)
     return ERR_OK;
 }
 
-enum err cmd_sim(int argc, char **argv)
+enum err cmd_sim(int argc, char **argv, struct arena *arena)
 {
     struct run_source source = {.role = RUN_PLAN};
     struct sim_cmd c = {.format = "text", .o = {.seed = 1, .progress = tell, .self = &c}};
@@ -233,5 +233,6 @@ enum err cmd_sim(int argc, char **argv)
         .settings = run_nearest_of_plan,
         ARGS_OPTIONS(options)};
     c.o.args = &args;
-    return cmd_run(&args, &source, argc, argv, sim, &c);
+    TRY(args_parse(&args, argc, argv, arena));
+    return cmd_run(&args, &source, sim, &c);
 }

@@ -83,7 +83,7 @@ static enum err status(const struct args *args, const struct status_options *o, 
     return e;
 }
 
-enum err cmd_status(int argc, char **argv)
+enum err cmd_status(int argc, char **argv, struct arena *arena)
 {
     struct status_options o = {.format = "text", .observe = OBSERVE_DEFAULTS};
     const struct args_option options[] = {
@@ -101,13 +101,8 @@ enum err cmd_status(int argc, char **argv)
         .example = "atoll status aggregator",
         .operands = "[DIR...]",
         ARGS_OPTIONS(options)};
-    struct arena arena = arena_make(0);
-    enum err e = args_parse(&args, argc, argv, &arena);
+    TRY(args_parse(&args, argc, argv, arena));
     log_min(LOG_ERROR); /* a sentence says it */
-    if (e == ERR_OK)
-        e = cmd_format(o.format, &o.json);
-    if (e == ERR_OK && !args.help)
-        e = status(&args, &o, &arena);
-    arena_free(&arena);
-    return e;
+    TRY(cmd_format(o.format, &o.json));
+    return args.help ? ERR_OK : status(&args, &o, arena);
 }

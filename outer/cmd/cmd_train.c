@@ -127,18 +127,18 @@ static enum err train(struct job *j, const struct args *args, const struct train
     return e;
 }
 
-static enum err print_keys(struct job *j, const char *form)
+static enum err print_keys(const char *form, struct arena *arena)
 {
     char *text;
     if (!form)
         form = "markdown";
     if (strcmp(form, "json-schema") == 0)
-        return key_schema_print(stdout, &j->run->perm);
+        return key_schema_print(stdout, arena);
     if (strcmp(form, "words") == 0)
-        return key_words_print(&j->run->perm);
+        return key_words_print(arena);
     if (strcmp(form, "markdown") != 0)
         return err_set(ERR_CONFIG, "--format %.100s: markdown, json-schema or words", form);
-    TRY(run_reference(&j->run->perm, &text));
+    TRY(run_reference(arena, &text));
     fputs(text, stdout);
     return ERR_OK;
 }
@@ -152,7 +152,7 @@ static const char *key_asked(int argc, char **argv)
     return NULL;
 }
 
-enum err cmd_train(int argc, char **argv)
+enum err cmd_train(int argc, char **argv, struct arena *arena)
 {
     struct run run = {.imported = false};
     struct settings s;
@@ -195,13 +195,12 @@ enum err cmd_train(int argc, char **argv)
     const char *key = key_asked(argc, argv);
     if (key)
         return cmd_help_key(key);
-    out.command = args_line(&j.run->perm, argc, argv);
+    out.command = args_line(arena, argc, argv);
     process_files_private();
-    enum err e = args_parse(&args, argc, argv, &j.run->perm);
-    if (e == ERR_OK && w.keys)
-        e = print_keys(&j, w.form);
-    else if (e == ERR_OK && !args.help)
-        e = train(&j, &args, &w);
+    TRY(args_parse(&args, argc, argv, arena));
+    if (w.keys)
+        return print_keys(w.form, arena);
+    enum err e = args.help ? ERR_OK : train(&j, &args, &w);
     run_close(j.run);
     return e;
 }

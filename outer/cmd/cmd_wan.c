@@ -15,7 +15,7 @@ struct session {
     const char *source, *sites, *mode, *format;
     bool print, keys, list;
     struct places_options o;
-    struct arena arena;
+    struct arena *arena;
     struct topology topology;
 };
 
@@ -36,7 +36,7 @@ static enum err session(struct session *s)
                        "nothing to run: give a command after --, or a section `run` in %s",
                        s->source);
     s->o.mode = (enum wan_mode)mode;
-    return places_run(&s->topology, &s->o, &s->arena);
+    return places_run(&s->topology, &s->o, s->arena);
 }
 
 static void presets_json(const struct topology_preset *presets, size_t count)
@@ -71,7 +71,7 @@ static enum err session_answer(struct session *s)
     if (s->list)
         presets_list(json);
     if (s->keys) {
-        TRY(topology_reference(&s->arena, &text));
+        TRY(topology_reference(s->arena, &text));
         printf("%s", text);
     }
     if (s->list || s->keys)
@@ -79,7 +79,7 @@ static enum err session_answer(struct session *s)
     if (!s->source)
         return err_set(ERR_CONFIG,
                        "--topology FILE is missing; `atoll wan --list` shows the presets");
-    TRY(topology_load(&s->topology, s->source, s->sites, &s->arena));
+    TRY(topology_load(&s->topology, s->source, s->sites, s->arena));
     s->o.json = json;
     if (!s->print && json && !s->o.logs)
         return err_set(ERR_CONFIG, "--format json needs --logs DIR: the commands, too, write to "
@@ -90,9 +90,9 @@ static enum err session_answer(struct session *s)
     return ERR_OK;
 }
 
-enum err cmd_wan(int argc, char **argv)
+enum err cmd_wan(int argc, char **argv, struct arena *arena)
 {
-    struct session s = {.mode = "auto", .format = "text", .arena = arena_make(0)};
+    struct session s = {.mode = "auto", .format = "text", .arena = arena};
     const struct args_option options[] = {
         {"topology", ARGS_TEXT, &s.source, .value = "FILE",
          .help = "Topology, - is standard input; or a preset's name."},
@@ -130,9 +130,6 @@ enum err cmd_wan(int argc, char **argv)
         own++;
     if (own < argc - 1)
         s.o.command = argv + own + 1;
-    enum err e = args_parse(&args, own, argv, &s.arena);
-    if (e == ERR_OK && !args.help)
-        e = session_answer(&s);
-    arena_free(&s.arena);
-    return e;
+    TRY(args_parse(&args, own, argv, arena));
+    return args.help ? ERR_OK : session_answer(&s);
 }

@@ -145,7 +145,7 @@ static enum err watch(const struct args *args, const struct watch_options *o)
     return e;
 }
 
-enum err cmd_watch(int argc, char **argv)
+enum err cmd_watch(int argc, char **argv, struct arena *arena)
 {
     struct watch_options o = {.http = "127.0.0.1:8090", .observe = OBSERVE_DEFAULTS};
     const struct args_option options[] = {
@@ -168,13 +168,12 @@ enum err cmd_watch(int argc, char **argv)
         .example = "atoll watch aggregator",
         .operands = "[DIR...]",
         ARGS_OPTIONS(options)};
-    struct arena arena = arena_make(0);
-    enum err e = args_parse(&args, argc, argv, &arena);
+    TRY(args_parse(&args, argc, argv, arena));
     log_min(LOG_ERROR); /* a sentence says it */
-    if (e == ERR_OK && !args.help && o.table)
-        live_metrics_table(stdout);
-    else if (e == ERR_OK && !args.help)
-        e = watch(&args, &o);
-    arena_free(&arena);
-    return e;
+    if (args.help)
+        return ERR_OK;
+    if (!o.table)
+        return watch(&args, &o);
+    live_metrics_table(stdout);
+    return ERR_OK;
 }

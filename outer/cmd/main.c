@@ -38,7 +38,8 @@ static const char *const group_titles[] = {
 static const struct command {
     const char *name, *summary;
     enum group group;
-    enum err (*run)(int argc, char **argv); /* NULL: this build is without the network */
+    enum err (*run)(int argc, char **argv,
+                    struct arena *arena); /* NULL: this build is without the network */
 } commands[] = {
 #define X(name, needs, group, summary) {#name, summary, GROUP_##group, RUN_##needs(cmd_##name)},
     CMD_LIST(X)
@@ -93,7 +94,10 @@ static enum err run_command(int argc, char **argv)
         if (!commands[i].run)
             return err_set(ERR_UNSUPPORTED, "this build has no network: configure with -DNET=ON "
                                             "(needs libgrpc-dev, libprotobuf-c-dev)");
-        return closing_flush(commands[i].run(argc, argv));
+        struct arena arena = arena_make(0);
+        enum err e = commands[i].run(argc, argv, &arena);
+        arena_free(&arena);
+        return closing_flush(e);
     }
     const char *nearest = commands[0].name;
     for (int i = 1; i < COMMAND_COUNT; i++)

@@ -142,15 +142,6 @@ static enum err audit_numbers(struct audit_wish *wish)
     return bound_contradicts(w);
 }
 
-/* The configuration is read before `audit_run`, so which of both it is has to be known before. */
-static bool names_set(int argc, char **argv)
-{
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--set") == 0 || strncmp(argv[i], "--set=", 6) == 0)
-            return true;
-    return false;
-}
-
 enum err privacy_audit(int argc, char **argv, struct arena *arena)
 {
     struct load_options from = {.from = NULL};
@@ -185,8 +176,8 @@ enum err privacy_audit(int argc, char **argv, struct arena *arena)
         .example = "atoll privacy audit --run.dir run-a --set canaries",
         .settings = run_nearest_setting,
         ARGS_OPTIONS(options)};
-    if (names_set(argc, argv))
-        return load_run(&args, argc, argv, &from, audit_run, &wish);
     TRY(args_parse(&args, argc, argv, arena));
+    if (wish.w.set)
+        return load_run(&args, &from, audit_run, &wish);
     return args.help ? ERR_OK : audit_numbers(&wish);
 }

@@ -315,17 +315,13 @@ enum err load_tokenizer(const struct settings *s, const char *path, struct token
     return e;
 }
 
-enum err load_run(struct args *args, int argc, char **argv, const struct load_options *o,
+enum err load_run(const struct args *args, const struct load_options *o,
                   enum err (*work)(struct load *l, void *self), void *self)
 {
-    struct arena a = arena_make(0);
     struct load l = {0};
-    enum err e = args_parse(args, argc, argv, &a);
-    if (!e && !args->help)
-        e = load_open(&l, o, args);
+    enum err e = args->help ? ERR_OK : load_open(&l, o, args);
     if (!e && !args->help)
         e = work(&l, self);
     load_close(&l);
-    arena_free(&a);
     return e;
 }

@@ -41,7 +41,7 @@ struct load {
 enum err load_model(struct load *l, size_t tokens_max) MUST;
 void load_put(struct load *l); /* params -> the model */
 /* Runs a whole command: arguments, load_open, `work`, close. */
-enum err load_run(struct args *args, int argc, char **argv, const struct load_options *o,
+enum err load_run(const struct args *args, const struct load_options *o,
                   enum err (*work)(struct load *l, void *self), void *self) MUST;
 /* The tokenizer of the run: of `path`, else of the run directory, else of the directory of the
  * first data.train or data.eval. *t NULL: there is none. The caller closes it. */
