@@ -7,9 +7,8 @@
 #include "outer/aggregator/aggregator.h"
 #include "outer/site/site.h"
 
-enum { TIMED = 8, BENCH_SITES_MAX = 4, PEER_MAX = 64 };
+enum { TIMED = 8, PEER_MAX = 64, NAME_MAX_BYTES = 8 };
 static const char run_name[] = "probe";
-static const char *const roster[BENCH_SITES_MAX] = {"a", "b", "c", "d"};
 
 struct bench {
     struct link link; /* the site's; first */
@@ -22,9 +21,10 @@ struct bench {
     struct schedule schedule;
     struct arena perm;
     unsigned sites; /* the first of them is there */
-    char peer[BENCH_SITES_MAX][PEER_MAX];
-    uint8_t *sum;   /* room for an aggregate of all */
-    double since_s; /* when the site's work of the moment began */
+    char name[ROUND_BENCH_SITES][NAME_MAX_BYTES], peer[ROUND_BENCH_SITES][PEER_MAX];
+    const char *roster[ROUND_BENCH_SITES]; /* these names */
+    uint8_t *sum;                          /* room for an aggregate of all */
+    double since_s;                        /* when the site's work of the moment began */
     double encode_s, apply_s, accept_s, commit_s, sum_s; /* of the round */
 };
 
@@ -42,7 +42,7 @@ static enum err bench_hello(struct link *l, const struct wire_hello *m,
     struct bench *p = (struct bench *)l;
     for (unsigned i = p->sites; i-- > 0;) { /* the one that is there last: the answer is its own */
         struct wire_hello as = *m;
-        snprintf(as.head.site, sizeof as.head.site, "%s", roster[i]);
+        snprintf(as.head.site, sizeof as.head.site, "%s", p->name[i]);
         p->service.hello(p->service.self, p->peer[i], &as, answer);
         work(p);
     }
@@ -54,11 +54,11 @@ static enum err sum_alone(struct bench *p, const struct wire_contribution *m,
                           const uint8_t *payload)
 {
     const struct codec *c = codec_get((enum codec_kind)m->codec);
-    const struct codec_payload one = {payload, m->payload_bytes},
-                               all[BENCH_SITES_MAX] = {one, one, one, one};
+    struct codec_payload all[ROUND_BENCH_SITES];
     size_t size, elements = p->r->exchange->fragments.f[m->fragment].elements;
     double begin = clock_mono_s();
     for (unsigned i = 0; i < p->sites; i++) {
+        all[i] = (struct codec_payload){payload, m->payload_bytes};
         struct digest d = digest_of(payload, m->payload_bytes);
         if (!digest_equal(&d, &m->payload))
             return err_set(ERR_INTERNAL, "a contribution is not the bytes of its digest");
@@ -82,7 +82,7 @@ static enum err contribute_as(struct bench *p, unsigned i, const struct wire_con
     struct wire_answer ignored;
     void *upload;
     enum err e = ERR_OK;
-    snprintf(as.head.site, sizeof as.head.site, "%s", roster[i]);
+    snprintf(as.head.site, sizeof as.head.site, "%s", p->name[i]);
     p->service.offer(p->service.self, p->peer[i], &as, answer, &upload);
     if (answer->outcome != ROUND_RESUME)
         return room_for(answer);
@@ -225,12 +225,12 @@ static enum err open_all(struct bench *p)
                                so_state =
                                    sync_config_state(&x->fragments, &p->schedule, &x->outer, &site);
     struct aggregator_options ao = {.run = run_name,
-                                    .sites = {.names = roster, .count = p->sites},
+                                    .sites = {.names = p->roster, .count = p->sites},
                                     .canonical = run_name,
                                     .strict = true,
                                     .straggler_ms = 60000};
     struct site_options so = {.run = run_name,
-                              .name = roster[0],
+                              .name = p->name[0],
                               .site_count = p->sites,
                               .canonical = run_name,
                               .strict = true,
@@ -313,9 +313,12 @@ enum err round_bench_measure(const struct round_bench *r, struct exchange_cost *
 {
     struct bench p = {
         .link = {&ops}, .r = r, .schedule = r->exchange->schedule, .perm = dev_arena(r->dev)};
-    p.sites = r->sites < BENCH_SITES_MAX ? r->sites : BENCH_SITES_MAX;
-    for (unsigned i = 0; i < p.sites; i++)
-        snprintf(p.peer[i], PEER_MAX, "atoll://%s/site/%s", run_name, roster[i]);
+    p.sites = r->sites < ROUND_BENCH_SITES ? r->sites : ROUND_BENCH_SITES;
+    for (unsigned i = 0; i < p.sites; i++) {
+        snprintf(p.name[i], NAME_MAX_BYTES, "s%02u", i);
+        snprintf(p.peer[i], PEER_MAX, "atoll://%s/site/%s", run_name, p.name[i]);
+        p.roster[i] = p.name[i];
+    }
     if (p.schedule.full_precision_rounds > 3) /* those are not timed */
         p.schedule.full_precision_rounds = 3;
     p.schedule.overlap = 0;
