@@ -30,7 +30,8 @@ CHOICES_MEASURED(CONFIG_ENUM)
     X(plan, accept_ns, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "ns",                  \
       .help = "Time per value of the aggregator for each contribution: verify and store.")         \
     X(plan, commit_ns, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "ns",                  \
-      .help = "Time per value of the aggregator for a round: outer step and store.")               \
+      .help = "Time per value of the aggregator for a round: outer step, store, the fixed part "   \
+              "of a sum.")                                                                         \
     X(plan, sum_ns, REAL, .fallback = "0", .min = 0, .max = 1e6, .unit = "ns",                     \
       .help = "Time per value of the aggregator for each contribution in a round: verify again "   \
               "and add.")                                                                          \

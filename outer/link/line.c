@@ -61,3 +61,9 @@ double line_transfer_s(const struct line *l, double bytes, bool up)
         return l->rtt_s * log2(wire / first + 1);
     return l->rtt_s * doublings + (wire - sent) / rate;
 }
+
+double line_sum_s(double one_s, double all_s, unsigned sites)
+{
+    bool more = sites > 1 && all_s > one_s; /* a clock may say otherwise of a short sum */
+    return more ? (all_s - one_s) / (sites - 1) : all_s / sites;
+}

@@ -289,6 +289,16 @@ static void slower_links_take_longer(void **state)
     assert_true(fabs(line_transfer_s(&l, 1e8, true) - 8 * line_wire_bytes(1e8) / 1e9) < 1e-9);
 }
 
+/* A sum that takes 4 s in any case, and 1.5 s for each contribution: from two as from four. */
+static void a_sum_has_a_fixed_part(void **state)
+{
+    (void)state;
+    assert_true(line_sum_s(5.5, 7, 2) == 1.5);
+    assert_true(line_sum_s(5.5, 10, 4) == 1.5);
+    assert_true(line_sum_s(5.5, 5.5, 1) == 5.5);
+    assert_true(line_sum_s(0.25, 0.125, 2) == 0.0625); /* noise: never less than nothing */
+}
+
 /* What was measured stands in place of rate, loss and slow start: exact where it was, straight
  * between, on from the last. */
 static void measured_times_stand(void **state)
@@ -478,6 +488,7 @@ int main(void)
         cmocka_unit_test(time_by_hand),
         cmocka_unit_test(slower_links_take_longer),
         cmocka_unit_test(measured_times_stand),
+        cmocka_unit_test(a_sum_has_a_fixed_part),
         cmocka_unit_test(a_plan_that_is_left_is_told_once),
         cmocka_unit_test(the_search_keeps_its_promises),
         cmocka_unit_test(impossible_links_have_a_nearest_one),
