@@ -1,12 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "inner/train/start.h"
 #include <string.h>
-#include "inner/io/checkpoint.h"
 #include "inner/io/safetensors.h"
 #include "kernels/base/file.h"
 
+static const char *const slab_names[START_SLABS] = {"params", "m", "v"};
 static const char *const head_keys[] = {"model.head",    "model.pooler",  "model.pooler_norm",
                                         "model.pooling", "model.classes", "model.heads_n"};
+
+struct start start_of(const float *parameters)
+{
+    return (struct start){.fresh = "", .there = {true}, .values = parameters};
+}
+
+enum err start_read(const struct start *x, int slab, size_t at, float *out, size_t count)
+{
+    ASSERT(x->there[slab]);
+    if (x->r)
+        return checkpoint_get(x->r, slab_names[slab], at * sizeof *out, out, count * sizeof *out);
+    memcpy(out, x->values + at, count * sizeof *out);
+    return ERR_OK;
+}
+
+void start_close(struct start *x)
+{
+    checkpoint_close(x->r);
+    x->r = NULL;
+}
 
 /* "model.layers=4" ... as YAML. */
 static enum err yaml_of(const char *canonical, struct arena *a, char **yaml)
@@ -118,10 +138,11 @@ static bool is_left_out(const struct tensor *x, const float *values)
 static enum err copy_tensors(struct start *x, const struct settings *s, const struct table *t,
                              const struct table *old, struct arena *a)
 {
-    const float *from = x->slabs[0];
-    float *to;
+    float *to, *from;
     char *fresh = "";
+    TRY_ALLOC(from = arena_array(a, old->elements, sizeof *from));
     TRY_ALLOC(to = arena_array(a, t->elements, sizeof *to));
+    TRY(start_read(x, 0, 0, from, old->elements));
     table_init(t, (uint64_t)s->run_seed, to);
     for (size_t i = 0; i < t->count; i++) {
         const struct tensor *new = &t->tensors[i], *was = table_find(old, new->name);
@@ -131,22 +152,17 @@ static enum err copy_tensors(struct start *x, const struct settings *s, const st
         else
             TRY_ALLOC(fresh = arena_printf(a, "%s%s%s", fresh, *fresh ? ", " : "", new->name));
     }
-    x->slabs[0] = to;
-    x->slabs[1] = x->slabs[2] = NULL;
+    start_close(x);
+    *x = start_of(to);
     x->fresh = fresh;
     return ERR_OK;
 }
 
-/* A moment that is not there is NULL. */
-static enum err find_slabs(struct start *x, const struct checkpoint_part *parts, size_t count,
-                           size_t elements, const char *dir)
+static enum err find_slabs(struct start *x, size_t elements, const char *dir)
 {
-    static const char *const names[] = {"params", "m", "v"};
-    for (size_t i = 0; i < count; i++)
-        for (int k = 0; k < 3; k++)
-            if (!strcmp(parts[i].name, names[k]) && parts[i].size_bytes == elements * sizeof(float))
-                x->slabs[k] = parts[i].data;
-    return x->slabs[0] ? ERR_OK : err_set(ERR_INPUT, "%s holds no parameters", dir);
+    for (int k = 0; k < START_SLABS; k++)
+        x->there[k] = checkpoint_part_bytes(x->r, slab_names[k]) == elements * sizeof(float);
+    return x->there[0] ? ERR_OK : err_set(ERR_INPUT, "%s holds no parameters", dir);
 }
 
 static bool is_values_file(const char *path)
@@ -185,30 +201,28 @@ static enum err read_values(struct start *x, const struct table *t, const char *
     TRY(safetensors_open(&file, a, path));
     enum err e = copy_values(&file, t, path, slab);
     safetensors_close(&file);
-    x->slabs[0] = slab;
+    *x = start_of(slab);
     return e;
 }
 
-enum err start_read(struct start *x, const struct settings *s, const struct table *t,
+enum err start_open(struct start *x, const struct settings *s, const struct table *t,
                     const char *dir, struct arena *a)
 {
     const struct digest want = table_digest(t);
     struct checkpoint_meta meta;
-    struct checkpoint_part *parts;
     struct table old;
     char *inner;
-    size_t count;
     *x = (struct start){.fresh = ""};
     if (is_values_file(dir))
         return read_values(x, t, dir, a);
     TRY_ALLOC(inner = arena_printf(a, "%s/inner", dir));
     dir = file_exists(inner) ? inner : dir;
-    TRY(checkpoint_open(dir, a, &meta, &parts, &count));
+    TRY(checkpoint_look(&x->r, dir, &meta));
     TRY(check_tokenizer(s, &meta, dir));
     if (digest_equal(&meta.model, &want))
-        return find_slabs(x, parts, count, t->elements, dir);
+        return find_slabs(x, t->elements, dir);
     TRY(check_body(s, &meta, dir, a));
     TRY(table_of(&meta, dir, a, &old));
-    TRY(find_slabs(x, parts, count, old.elements, dir));
+    TRY(find_slabs(x, old.elements, dir));
     return copy_tensors(x, s, t, &old, a);
 }

@@ -25,6 +25,7 @@
 #include "inner/eval/evaluate.h"
 #include "inner/methods/methods.h"
 #include "inner/train/private.h"
+#include "inner/train/start.h"
 #include "inner/train/work.h"
 
 struct train_report {    /* of the step just finished, for displays and records */
@@ -258,9 +259,9 @@ enum err train_checkpoint(struct train *t) MUST;
 /* Parameters, moments and step from the newest checkpoint, or from the seed. All ranks call;
  * train_run does it first. */
 enum err train_resume(struct train *t) MUST;
-/* Stores a checkpoint of step 0 for a run to start from: parameters, then moments (host slabs;
- * NULL: zero). ERR_CONFIG: the directory holds checkpoints already. */
-enum err train_begin_from(const struct settings *s, const struct table *t,
-                          const float *const slabs[3], const char *dir, struct arena *a) MUST;
+/* Stores a checkpoint of step 0 for a run to start from: parameters, then moments, in pieces.
+ * ERR_CONFIG: the directory holds checkpoints already. */
+enum err train_begin_from(const struct settings *s, const struct table *t, const struct start *from,
+                          const char *dir, struct arena *a) MUST;
 
 #endif

@@ -11,7 +11,10 @@
 #include "inner/train/train_stream.h"
 #include "kernels/base/log.h"
 
-enum { PARTS_MAX = 8 + METHODS_MAX + OPTIM_STATES };
+enum {
+    PARTS_MAX = 8 + METHODS_MAX + OPTIM_STATES,
+    PUT_PIECE = 1 << 18 /* values of a slab that goes into a checkpoint */
+};
 #define CHOSEN " chosen=" /* before dev->chosen, after the device's note */
 
 struct counters { /* what a checkpoint holds in addition to slabs */
@@ -484,26 +487,34 @@ enum err train_resume(struct train *t)
     return choose_kernels(t);
 }
 
-static void put_zeros(struct checkpoint_writer *w, const uint8_t *zeros, size_t room, size_t bytes)
+/* A slab that `from` does not have is zero. */
+static enum err put_slab(struct checkpoint_writer *w, const struct start *from, int slab,
+                         float *piece, size_t count)
 {
-    for (size_t at = 0; at < bytes; at += room)
-        checkpoint_put(w, zeros, bytes - at < room ? bytes - at : room);
+    bool there = slab < START_SLABS && from->there[slab];
+    memset(piece, 0, PUT_PIECE * sizeof *piece);
+    for (size_t at = 0, n; at < count; at += n) {
+        n = count - at < PUT_PIECE ? count - at : PUT_PIECE;
+        if (there)
+            TRY(start_read(from, slab, at, piece, n));
+        checkpoint_put(w, piece, n * sizeof *piece);
+    }
+    return ERR_OK;
 }
 
-enum err train_begin_from(const struct settings *s, const struct table *t,
-                          const float *const slabs[3], const char *dir, struct arena *a)
+enum err train_begin_from(const struct settings *s, const struct table *t, const struct start *from,
+                          const char *dir, struct arena *a)
 {
-    enum { ZEROS = 1 << 20 };
     const struct optim_method *method = optim_method_of(s);
     struct optim_state state[OPTIM_STATES] = {0};
     struct checkpoint_part parts[PARTS_MAX];
     struct checkpoint_writer *w;
     struct config_table keys = keys_inner((struct settings *)(uintptr_t)s);
     uint64_t tokens = 0;
-    uint8_t *zeros;
+    float *piece;
     char *pinned, *current;
     optim_describe(state, method, t);
-    TRY_ALLOC(zeros = arena_alloc(a, ZEROS));
+    TRY_ALLOC(piece = arena_array(a, PUT_PIECE, sizeof *piece));
     TRY_ALLOC(current = arena_printf(a, "%s/CURRENT", dir));
     TRY(config_canonical(&keys, 1, a, &pinned));
     if (file_exists(current))
@@ -519,13 +530,11 @@ enum err train_begin_from(const struct settings *s, const struct table *t,
         TRY_ALLOC(c.methods[i].data = arena_alloc(a, c.methods[i].bytes));
     size_t n = list_parts(state, t->elements, &(struct slab_bytes){0}, &c, parts);
     TRY(checkpoint_begin(&w, dir, &meta, parts, n));
-    checkpoint_put(w, slabs[0], t->elements * sizeof *slabs[0]);
-    for (int i = 0; i < OPTIM_STATES; i++) {
-        size_t bytes = state[i].elements * sizeof(float);
-        if (bytes && i < OPTIM_MORE && slabs[i + 1])
-            checkpoint_put(w, slabs[i + 1], bytes);
-        else
-            put_zeros(w, zeros, ZEROS, bytes);
-    }
-    return checkpoint_commit(w, 1);
+    enum err e = put_slab(w, from, 0, piece, t->elements);
+    for (int i = 0; e == ERR_OK && i < OPTIM_STATES; i++)
+        e = put_slab(w, from, i < OPTIM_MORE ? i + 1 : START_SLABS, piece, state[i].elements);
+    if (e == ERR_OK)
+        return checkpoint_commit(w, 1);
+    checkpoint_abandon(w);
+    return e;
 }

@@ -119,7 +119,8 @@ static enum err import_slab(const struct run *r, const float *slab, const char *
     digest_hex(&d, hex);
     TRY(no_checkpoints(dir, a));
     TRY(imported_write(r, hex, a));
-    return train_begin_from(&r->s, &r->table, (const float *const[3]){slab}, dir, a);
+    const struct start from = start_of(slab);
+    return train_begin_from(&r->s, &r->table, &from, dir, a);
 }
 
 enum err run_import(const struct run *r, const float *slab, const char *dir)
@@ -167,13 +168,34 @@ enum err run_import_checkpoint(const struct run *r, const struct portable *p, co
     return e;
 }
 
+/* Every rank does this at every start: in pieces. */
+static enum err start_digest(const struct start *from, size_t elements, struct arena *a,
+                             char hex[65])
+{
+    enum { PIECE = 1 << 18 };
+    struct digest_stream d;
+    float *piece;
+    enum err e = ERR_OK;
+    TRY_ALLOC(piece = arena_array(a, PIECE, sizeof *piece));
+    digest_open(&d);
+    for (size_t at = 0, n; e == ERR_OK && at < elements; at += n) {
+        n = elements - at < PIECE ? elements - at : PIECE;
+        e = start_read(from, 0, at, piece, n);
+        digest_add(&d, piece, n * sizeof *piece);
+    }
+    const struct digest all = digest_close(&d);
+    digest_hex(&all, hex);
+    return e;
+}
+
 static enum err from_digest(const struct run *r, struct arena *a, char hex[65])
 {
     struct start from;
-    TRY(start_read(&from, &r->s, &r->table, r->s.run_init_from, a));
-    struct digest d = digest_of(from.slabs[0], r->table.elements * sizeof(float));
-    digest_hex(&d, hex);
-    return ERR_OK;
+    enum err e = start_open(&from, &r->s, &r->table, r->s.run_init_from, a);
+    if (e == ERR_OK)
+        e = start_digest(&from, r->table.elements, a, hex);
+    start_close(&from);
+    return e;
 }
 
 /* A line of the identity, so that a process that starts from other parameters is refused. */
@@ -208,13 +230,14 @@ static enum err pin_initial(struct run *r, bool site)
 enum err run_initial(const struct run *r, float *slab)
 {
     struct arena scratch = arena_make(0);
-    struct start start;
+    struct start start = {0};
     const char *from = r->imported ? r->s.run_dir : r->s.run_init_from;
     enum err e = ERR_OK;
     if (!*from)
         table_init(&r->table, (uint64_t)r->s.run_seed, slab);
-    else if ((e = start_read(&start, &r->s, &r->table, from, &scratch)) == ERR_OK)
-        memcpy(slab, start.slabs[0], r->table.elements * sizeof *slab);
+    else if ((e = start_open(&start, &r->s, &r->table, from, &scratch)) == ERR_OK)
+        e = start_read(&start, 0, 0, slab, r->table.elements);
+    start_close(&start);
     arena_free(&scratch);
     return e;
 }
@@ -227,10 +250,13 @@ static enum err begin_from(const struct run *r, struct arena *a)
     TRY_ALLOC(current = arena_printf(a, "%s/CURRENT", dir));
     if (!*r->s.run_init_from || file_exists(current))
         return ERR_OK;
-    TRY(start_read(&from, &r->s, &r->table, r->s.run_init_from, a));
-    if (*from.fresh)
+    enum err e = start_open(&from, &r->s, &r->table, r->s.run_init_from, a);
+    if (e == ERR_OK && *from.fresh)
         log_event(LOG_INFO, "start", "from=\"%s\" seed=\"%s\"", r->s.run_init_from, from.fresh);
-    return train_begin_from(&r->s, &r->table, from.slabs, dir, a);
+    if (e == ERR_OK)
+        e = train_begin_from(&r->s, &r->table, &from, dir, a);
+    start_close(&from);
+    return e;
 }
 
 enum err run_begin_from(const struct run *r)
