@@ -6,6 +6,18 @@
  * its place, and so is a row that is there twice; only a last line without its end, a kill's, is
  * passed over. Memory: about half a kilobyte for each site, kind of call and fragment of each round
  * that is not folded, and of each hour of older ones.
+ *
+ * Which members of these structs the files of the ledger write:
+ *   ledger_scan.c: aggregator, index, aggregators, lives, count, unfinished, running, begun,
+ *     begun_last, missing
+ *   ledger_read.c: lives, rows, count, folded, sums, sum_count, kept, kept_count, up, down, wrong,
+ *     layers, connections
+ *   ledger_book.c: none
+ *   ledger_rows.c: none
+ *   ledger_lines.c: none
+ *   ledger_fold.c: none
+ *   ledger_table.c: none
+ *   ledger_check.c: none
  */
 #include "outer/record/ledger_book.h"
 #include "outer/record/ledger_rows.h"

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef LEDGER_TABLE_H
 #define LEDGER_TABLE_H
-/* Rows of a ledger added up as the lines of a table, and whether they are as predicted. The files
- * share no struct that both write:
- *   ledger_table.c: none
- *   ledger_check.c: none
- */
+/* Rows of a ledger added up as the lines of a table, and whether they are as predicted. */
 #include "outer/record/ledger_read.h"
 
 enum ledger_by {

@@ -163,6 +163,8 @@ def plans():
     assert int(first[1]) == said["options"][0]["sync_every"] and said["down_mbit"] == 80 and said["sites"] == 2
     near(first[5], 100 * said["options"][0]["utilisation"], 1e-2)
     assert said["knee_sites"] == int(found(r"is least at (\d+) sites", text))
+    pays = [r for r in said["more_sites"] if r["efficiency"] >= .7]
+    assert said["knee_sites"] == min(pays, key=lambda r: r["sites"] / r["speedup"] ** 2)["sites"]
     configuration = call("plan", *PLAN, "--utilisation", "20", "--write", "-")
     assert configuration == said["configuration"] and configuration in text and not os.path.exists("-")
     refused("leave out --write -", "plan", *PLAN, "--write", "-", "--format", "json")

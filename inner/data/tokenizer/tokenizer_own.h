@@ -1,7 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TOKENIZER_OWN_H
 #define TOKENIZER_OWN_H
-/* What the files of the tokenizer share. */
+/* What the files of the tokenizer share. Which members of struct tokenizer each of them writes:
+ *
+ *   tokenizer.c: file, digest, serial, normal, split, model, names, roles
+ *   tokenizer_read.c: kind, model, model_tokens, byte_level, prefix, mark, mark_bytes, added, names
+ *   tokenizer_parts.c: normal, split, mark, mark_bytes, decoder
+ *   tokenizer_vocab.c: kind, normal, split, tokens, special, size, decoder
+ *   tokenizer_merges.c: text, digest
+ *   tokenizer_added.c: begins
+ *   tokenizer_decode.c: none
+ *   tokens.c: tokens, special, size, added_count, names
+ *   roles.c: added, roles
+ *
+ * All take memory from arena.
+ */
 #include "inner/data/tokenizer/normal.h"
 #include "inner/data/tokenizer/subword.h"
 #include "inner/data/tokenizer/tokenizer.h"

@@ -1789,6 +1789,35 @@ static void test_directory_is_one_owners(void **state)
     bench_close(b);
 }
 
+static enum err claim_of(struct env *w, const char *file, const char *settings, struct schedule *s)
+{
+    const struct file_part part = {file, strlen(file)};
+    assert_int_equal(w->ops->write(w, "run.cfg", &part, 1), ERR_OK);
+    return aggregator_claim(w, settings, s);
+}
+
+/* What was sent before train.steps grew keeps its meaning only with every former value, each above
+ * the one before. */
+static void test_former_steps_ascend(void **state)
+{
+    (void)state;
+    struct bench *b = bench_open(false);
+    struct env *w = env_of(b, "grown");
+    struct schedule s = {0};
+    assert_int_equal(aggregator_claim(w, "train.steps=40\n", &s), ERR_OK);
+    assert_int_equal(aggregator_claim(w, "train.steps=60\n", &s), ERR_OK);
+    assert_int_equal(aggregator_claim(w, "train.steps=90\n", &s), ERR_OK);
+    assert_int_equal(s.ends.count, 2);
+    assert_true(s.ends.steps[0] == 40 && s.ends.steps[1] == 60);
+    static const char *const damaged[] = {"train.steps=90\ntrain.steps.former=60,40\n",
+                                          "train.steps=90\ntrain.steps.former=60,60\n",
+                                          "train.steps=50\ntrain.steps.former=40,60\n"};
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++)
+        assert_int_equal(claim_of(w, damaged[i], "train.steps=120\n", &s), ERR_CORRUPT);
+    env_posix_close(w);
+    bench_close(b);
+}
+
 /* The disk of a site that had started often is lost: the first start of the new directory is
  * refused with words that fit, the second one is taken, with any number of the former process. */
 static void test_a_lost_disk_joins_at_the_second_start(void **state)
@@ -1938,6 +1967,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_unreachable),
         cmocka_unit_test(test_back_off),
         cmocka_unit_test(test_directory_is_one_owners),
+        cmocka_unit_test(test_former_steps_ascend),
         cmocka_unit_test(test_a_lost_disk_joins_at_the_second_start),
         cmocka_unit_test(test_charges_outlive_the_directory),
         cmocka_unit_test(test_what_is_lost_begins_nothing_anew),
