@@ -3,6 +3,7 @@
 """What site.outer_state = sharded changes at a site of two CPU ranks: interleaved runs of one build, lead and sharded in turn.
 
   sharded.py ATOLL [--layers 6] [--width 768] [--repeats 3] [--csv FILE]
+  sharded.py ATOLL --old PROGRAM [--layers 8] [--width 1152] [--codec int4] [--repeats 2] [--csv FILE]
   sharded.py ATOLL --wan transatlantic [--layers 10] [--width 1024] [--rounds 10] [--csv FILE]
 
 One site, two ranks with one thread each, an aggregator, a fragment a layer, all due after the same step. Printed, medians over
@@ -10,6 +11,9 @@ the rounds of all repeats:
   local     ms that a round takes at the site: encode, store and apply of all fragments; of the ranks the one that takes longest
   waited    ms that training waited for the round, with the aggregator's own work and the local link
   rss       MiB, the largest resident size of each rank
+With --old: the sharded site next to one rank of another build, with one thread and with as many threads as there are ranks, in
+turns. Then `local` is all of a round but the link and the aggregator: gather, encode, hash, store, apply, mix. With `chrt -r 1`
+the ranks have the cores, and the aggregator and other programs what they leave.
 With --wan: two sites of two ranks each, sharded, over the emulated network of `atoll wan`; what a round takes, its bytes next to
 the predicted ones, and the resident size of each process next to what the program planned.
 """
@@ -31,8 +35,10 @@ import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 EVERY, RANKS = 2, 2
+PARTS = ("gather", "encode", "store", "apply", "mix")
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
-       "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+       "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_mpi_yield_when_idle": "1",
+       "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
        "NO_COLOR": "1"}
 
@@ -51,9 +57,9 @@ outer:
   fragments: {len(slices)}
   partition: slices
   slices: [{', '.join(slices)}]
-  codec: int8
+  codec: {o.codec}
   state_digest: leaves
-site: {{aggregator: "{aggregator}", aggregator_name: localhost, outer_state: sharded}}
+site: {{aggregator: "{aggregator}", aggregator_name: localhost}}
 tls: {{dir: tls}}
 serve: {{listen: "{listen}", dir: aggregator}}
 """
@@ -85,35 +91,44 @@ class Peaks(threading.Thread):
             time.sleep(0.1)
 
 
-def one_run(atoll, root, mode):
+def usual_class():
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def one_run(atoll, root, mode, ranks=RANKS, threads=1, aside=False):
+    """mode: of site.outer_state; None: a build that has no such key. aside: the aggregator leaves chrt's class."""
     for name in ("a", "aggregator"):
         shutil.rmtree(root / name, ignore_errors=True)
     env = {**os.environ, **MPI, "SHARDED_BENCH": str(root)}
     peaks = Peaks(root)
     peaks.start()
     with open(root / "serve.out", "w") as out:
-        serve = subprocess.Popen([atoll, "serve", "--config", "run.yaml"], cwd=root, env=env, stdout=out, stderr=out)
+        serve = subprocess.Popen([atoll, "serve", "--config", "run.yaml"], cwd=root, env=env, stdout=out, stderr=out,
+                                 preexec_fn=usual_class if aside else None)
     with open(root / "a.out", "w") as out:
-        code = subprocess.run(["mpirun", "-n", str(RANKS), atoll, "train", "--config", "run.yaml", "--run.dir", "a",
-                               "--site.name", "a", "--data.train", "data/train-0-*.bin", "--log.progress", "none",
-                               "--site.outer_state", mode], cwd=root, env=env, stdout=out,
+        command = [atoll, "train", "--config", "run.yaml", "--run.dir", "a", "--site.name", "a", "--data.train",
+                   "data/train-0-*.bin", "--log.progress", "none", "--device.threads", str(threads),
+                   *(["--site.outer_state", mode] if mode else [])]
+        code = subprocess.run([*(["mpirun", "-n", str(ranks)] if ranks > 1 else []), *command], cwd=root, env=env, stdout=out,
                               stderr=out).returncode
     peaks.over = True
     peaks.join()
     if code or serve.wait():
         sys.exit(f"{mode}: exit code {code}\n" + "".join(open(root / "a.out").readlines()[-5:]))
     rounds = [json.loads(x) for x in open(root / "a/metrics.jsonl") if '"kind":"round"' in x]
-    local, waited = [], []
+    local, waited, mixed = [], [], []
     for step in sorted({r["step"] for r in rounds})[1:]:  # the first one is in full precision
         of = {}
         for r in rounds:
             if r["step"] == step:
-                rank = r["fragment"] % RANKS if mode == "sharded" else 0
+                rank = r["fragment"] % ranks if mode == "sharded" else 0
                 of[rank] = of.get(rank, 0) + r["encode_ms"] + r["store_ms"] + r["apply_ms"]
         local.append(max(of.values()))
+        mixed.append(sum(r["gather_ms"] + r["mix_ms"] for r in rounds if r["step"] == step))
         waited.append(sum(r["exposed_ms"] + r["gather_ms"] + r["mix_ms"] for r in rounds if r["step"] == step))
     final = [json.loads(x) for x in open(root / "a/metrics.jsonl") if '"kind":"final"' in x]
-    return {"local": local, "waited": waited, "rss": peaks.mib, "outer": final[-1]["outer"]}
+    parts = {k: statistics.median(r[k + "_ms"] for r in rounds[len(rounds) // 4:]) for k in PARTS}
+    return {"local": local, "waited": waited, "mixed": mixed, "parts": parts, "rss": peaks.mib, "outer": final[-1]["outer"]}
 
 
 PLACES = """
@@ -123,7 +138,7 @@ a) n=0 ;;
 *) n=1 ;;
 esac
 exec mpirun --mca oob_tcp_if_include lo --mca btl self,vader -n 2 $ATOLL train --config run.yaml --run.dir {site} --site.name {site} \\
-    --site.aggregator {address:aggregator}:7443 --data.train "data/train-$n-*.bin" --log.progress none
+    --site.outer_state sharded --site.aggregator {address:aggregator}:7443 --data.train "data/train-$n-*.bin" --log.progress none
 """
 
 
@@ -185,6 +200,30 @@ def over_wan(o, atoll, root):
     keep(o, kept, f"rounds={o.rounds} baseline=planned")
 
 
+def with_old(o, atoll, root):
+    """The sharded site next to one rank of o.old."""
+    old = str(pathlib.Path(o.old).resolve())
+    of = {"sharded": (atoll, "sharded", RANKS, 1), "old, 1 thread": (old, None, 1, 1),
+          f"old, {RANKS} threads": (old, None, 1, RANKS)}
+    runs = {name: [] for name in of}
+    for _ in range(o.repeats):
+        for name, (program, mode, ranks, threads) in of.items():
+            runs[name].append(one_run(program, root, mode, ranks, threads, aside=True))
+    median = {}
+    for name, all_of in runs.items():
+        local = [a + b for r in all_of for a, b in zip(r["local"], r["mixed"])]
+        median[name] = statistics.median(local)
+        print(f"{name:16} local {median[name]:6.0f} ms of {', '.join(f'{x:.0f}' for x in local)}; gather and mix "
+              f"{statistics.median(x for r in all_of for x in r['mixed']):.0f} ms; rss of the lead "
+              f"{max(r['rss'].get(('a', 0), 0) for r in all_of):.0f} MiB")
+        print("                 a fragment: " + ", ".join(
+            f"{k} {statistics.median(r['parts'][k] for r in all_of):.0f}" for k in PARTS) + " ms")
+    for name in list(of)[1:]:
+        print(f"sharded / {name}: local {median['sharded'] / median[name]:.2f}")
+        keep(o, {"local with gather and mix": (median["sharded"], "ms", median[name])},
+             f"fragments={o.layers} {o.codec} rounds={len(runs[name]) * (o.rounds - 1)} baseline={name.replace(',', '')}")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("atoll")
@@ -192,6 +231,8 @@ def main():
     p.add_argument("--width", type=int, default=768)
     p.add_argument("--repeats", type=int, default=3)
     p.add_argument("--rounds", type=int, default=4)
+    p.add_argument("--codec", default="int8")
+    p.add_argument("--old", metavar="PROGRAM")
     p.add_argument("--wan", metavar="TOPOLOGY")
     p.add_argument("--csv")
     o = p.parse_args()
@@ -211,6 +252,9 @@ def main():
             subprocess.run([atoll, *args], cwd=root, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if o.wan:
             over_wan(o, atoll, root)
+            return
+        if o.old:
+            with_old(o, atoll, root)
             return
         runs = {"lead": [], "sharded": []}
         for _ in range(o.repeats):
