@@ -47,8 +47,8 @@ struct grad_units {
 struct grad_clip {  /* train.clip_per = bucket */
     float norm;     /* train.max_grad_norm; 0: no clip here */
     double targets; /* of this rank in the step, set before its last backward pass */
-    double *norms;  /* device, borrowed, (2): a bucket's sum of squares; 1 */
-    float *factor;  /* device, borrowed: of the bucket */
+    double *norms;  /* device, (2), train_batch.c makes it: a bucket's sum of squares; 1 */
+    float *factor;  /* device, train_batch.c makes it: of the bucket */
 };
 struct grad_reduce {
     struct coll *coll;

@@ -9,11 +9,11 @@ static int compare_keys(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-enum err deal_open(struct deal **d, size_t ranks, size_t each, struct arena *perm)
+enum err deal_open(struct loader_deal **d, size_t ranks, size_t each, struct arena *perm)
 {
-    struct deal *x;
+    struct loader_deal *x;
     TRY_ALLOC(x = arena_alloc(perm, sizeof *x));
-    *x = (struct deal){.next = 0};
+    *x = (struct loader_deal){.next = 0};
     TRY_ALLOC(x->order = arena_array(perm, ranks * each, sizeof *x->order));
     TRY_ALLOC(x->lengths = arena_array(perm, ranks * each, sizeof *x->lengths));
     TRY_ALLOC(x->keys = arena_array(perm, ranks * each, sizeof *x->keys));

@@ -196,6 +196,8 @@ enum err loader_same_tokenizer(const struct loader *a, const struct loader *b)
 void loader_seed(struct loader *l, uint64_t seed)
 {
     l->options.seed = seed;
+    if (l->deal)
+        l->deal->next = 0; /* the examples of the step that was dealt last are others now */
 }
 
 /* ---- mixture ---- */

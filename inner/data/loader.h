@@ -83,8 +83,8 @@ struct loader {
     uint64_t windows;                     /* examples of one epoch, > 0 */
     size_t rank_sequences;                /* of one rank in one step */
     bool token_targets, sequence_targets; /* may a batch have any? */
-    struct deal *deal;       /* examples vary in length and there are several ranks; else NULL */
-    struct mixture *mixture; /* options.mixed; else NULL */
+    struct loader_deal *deal; /* examples vary in length and there are several ranks; else NULL */
+    struct mixture *mixture;  /* options.mixed; else NULL */
     const struct loader_changes *changes; /* NULL: none */
     void *own;                            /* the objective's */
 };

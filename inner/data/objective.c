@@ -36,7 +36,7 @@ enum err objective_batch_open(const struct objective *o, struct batch *b, struct
 static void deal_step(struct loader *l, uint64_t step)
 {
     const struct objective *o = l->options.objective;
-    struct deal *d = l->deal;
+    struct loader_deal *d = l->deal;
     if (!d || d->next == step + 1)
         return;
     uint64_t first = loader_place(l, step);

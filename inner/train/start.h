@@ -17,9 +17,10 @@ struct start {
 };
 
 /* The newest checkpoint in `dir` or its inner/; or, where `dir` ends in .safetensors, the file of
- * that name, whose tensors are F32 and have the names of the table. Where the models are equal,
- * nothing of their size is taken from `a`: a host has many ranks. ERR_MISMATCH: another model.
- * start_close comes after it, after an error, too, and before `a` is freed. */
+ * that name, whose tensors are F32 and have the names of the table. Of a checkpoint of an equal
+ * model nothing of its size is taken from `a`, since a host has many ranks; of a .safetensors file
+ * a slab. ERR_MISMATCH: another model. start_close comes after it, after an error, too, and before
+ * `a` is freed. */
 enum err start_open(struct start *x, const struct settings *s, const struct table *t,
                     const char *dir, struct arena *a) MUST;
 struct start start_of(const float *parameters); /* that lie in memory */

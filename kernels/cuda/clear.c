@@ -9,7 +9,7 @@
 enum {
     PAGE_BYTES = 4096,
     PART_BYTES = 1 << 20, /* the least that is worth a thread */
-    THREADS_MAX = 64      /* more than write faster together */
+    THREADS_MAX = 64      /* more do not write faster */
 };
 
 struct clear_work {

@@ -12,7 +12,7 @@ struct clear_part {
 };
 /* Part `i` of `parts`: whole pages, but for the last one's end. The parts follow each other. */
 struct clear_part clear_part(size_t bytes, int i, int parts);
-/* Zeros. The caller is one of the threads; less than a few MiB are cleared by it alone. */
+/* Zeros. The caller is one of the threads; less than 2 MiB are cleared by it alone. */
 void clear_bytes(void *p, size_t bytes, int threads);
 /* `asked`; 0: all that the affinity mask allows. */
 int clear_threads(int asked);

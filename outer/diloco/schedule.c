@@ -174,16 +174,16 @@ int64_t schedule_end_of(const struct schedule *s, int64_t step)
 
 bool schedule_end_add(struct schedule *s, int64_t former)
 {
-    struct schedule_ends *e = &s->ends;
+    struct schedule_former *e = &s->ends;
     if (e->count == SCHEDULE_ENDS_MAX || former <= (e->count ? e->steps[e->count - 1] : 0))
         return false;
     e->steps[e->count++] = former;
     return true;
 }
 
-void schedule_ends_set(struct schedule *s, const struct schedule_ends *e)
+void schedule_ends_set(struct schedule *s, const struct schedule_former *e)
 {
-    s->ends = e ? *e : (struct schedule_ends){0};
+    s->ends = e ? *e : (struct schedule_former){0};
     ASSERT(s->ends.count <= SCHEDULE_ENDS_MAX);
 }
 

@@ -25,7 +25,7 @@ struct schedule_period {
 };
 enum { SCHEDULE_ENDS_MAX = 16, SCHEDULE_STAGES_MAX = 32, SCHEDULE_CHANGES_MAX = 64 };
 /* Former values of train.steps, ascending, all below the present one; schedule.c writes it. */
-struct schedule_ends {
+struct schedule_former {
     unsigned count; /* times that it has grown */
     int64_t steps[SCHEDULE_ENDS_MAX];
 };
@@ -52,7 +52,7 @@ struct schedule_stages { /* of train.stages; stages.c writes it */
 };
 struct schedule {
     int64_t steps; /* the last step, as it is known now */
-    struct schedule_ends ends;
+    struct schedule_former ends;
     int64_t
         overlap; /* tau, 0..every: steps between send and apply; 0: training waits. every: the
                     one-round delay, where a round is sent before the one before it is applied */
@@ -74,7 +74,7 @@ struct schedule {
 
 /* One more former value of train.steps. False: it is not above the one before, or one too many. */
 bool schedule_end_add(struct schedule *s, int64_t former);
-void schedule_ends_set(struct schedule *s, const struct schedule_ends *e); /* NULL: none */
+void schedule_ends_set(struct schedule *s, const struct schedule_former *e); /* NULL: none */
 /* One more change, after a later step than the one before. With an `every` the periods are those
  * of schedule_streaming. */
 void schedule_amend(struct schedule *s, const struct schedule_change *c);

@@ -36,8 +36,8 @@ struct exchange_cost { /* seconds per value of a fragment, storage included */
                           until its receipt */
     double commit_s, sum_s; /* serial: once a round; and once for each contribution of the round */
 };
-/* sum_s from the time that a sum takes of one contribution and of `sites`; the rest is commit_s's.
- */
+/* What a further contribution adds to a sum, from the times of a sum of one and of `sites`. What
+ * does not grow with them belongs to commit_s. */
 double line_sum_s(double one_s, double all_s, unsigned sites);
 double
 line_wire_bytes(double payload); /* bytes of a payload on the link, headers and records included */

@@ -12,10 +12,10 @@
  * Which file writes which members of these structs:
  *   plan.c: link, exchange_s, exposed_s, steady, utilisation, total_s, up_bytes, down_bytes, cost,
  *     loss_low, loss_high, loss_percent, extrapolated, equal_s, deviant, told, schedule, result
- *   plan_settings.c: tokens
+ *   plan_settings.c: step_s, parameters, tokens, lamb, rank, outer, aggregator_bps, price_gb
  *   plan_layers.c: none
  *   plan_layers_print.c: none
- *   plan_print.c: none
+ *   plan_print.c: sites
  *   plan_private.c: none
  *   plan_tables.c: none
  */

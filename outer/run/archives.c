@@ -118,7 +118,7 @@ static enum err settings_open(struct archives *c, const struct args *args)
         source.names = CONFIG_RECORDED;
     }
     TRY(run_open(&c->run, &source));
-    struct schedule_ends ends = {.count = from->head.end_count}; /* train.steps has grown */
+    struct schedule_former ends = {.count = from->head.end_count}; /* train.steps has grown */
     for (unsigned i = 0; i < ends.count; i++)
         ends.steps[i] = (int64_t)from->head.ends[i];
     schedule_ends_set(&c->run.sync.schedule, &ends);

@@ -183,7 +183,7 @@ const struct site_process *job_shards_process(const struct job *j); /* NULL on t
 ledger_sink *job_ledger(struct job *j, void **self);                /* of this rank's calls */
 enum err job_ledger_relay(struct job *j, int from) MUST; /* rank `from`'s rows to the lead */
 /* All ranks, after the last step and before the lead leaves. */
-enum err job_shards_end(struct job *j, bool stopped) MUST;
+enum err job_shards_end(struct job *j) MUST;
 /* Which rank's list of amendments is the longest? count: of this rank's. */
 enum err job_longest_list(struct job *j, uint32_t count, int *rank) MUST;
 /* job_trainer.c: the training is open. Opens the exchange; looks: job_looks(). */

@@ -47,8 +47,10 @@ static enum err steps_run(struct job *j)
         e = job_digest_inner(j);
     if (e == ERR_OK)
         e = job_digest_outer(j);
+    if (e == ERR_STOPPED) /* the signal may have come to another rank alone, after the last wait */
+        atomic_store(&j->stopping->stop, 1);
     if (ends_together(e)) {
-        enum err ended = job_shards_end(j, e == ERR_STOPPED);
+        enum err ended = job_shards_end(j);
         e = e == ERR_OK ? ended : e;
     }
     if (!job_lead(j)) {

@@ -90,11 +90,9 @@ static enum err drain(void *self)
 }
 
 /* The last reports of the other ranks, before the lead says good-bye. */
-enum err job_shards_end(struct job *j, bool stopped)
+enum err job_shards_end(struct job *j)
 {
     const struct shards s = job_shards(j, j->run);
-    if (stopped) /* the signal may have come to another rank alone, after the last wait */
-        atomic_store(&j->stopping->stop, 1);
     if (!j->outer || s.ranks <= 1)
         return ERR_OK;
     TRY(exchange_together(&j->o->exchange, &(struct exchange_call){lead(j) ? NULL : drain, j}));

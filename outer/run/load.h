@@ -40,7 +40,7 @@ struct load {
 
 enum err load_model(struct load *l, size_t tokens_max) MUST;
 void load_put(struct load *l); /* params -> the model */
-/* Runs a whole command: arguments, load_open, `work`, close. */
+/* Opens the run that the parsed arguments name, calls `work`, closes it. With --help: nothing. */
 enum err load_run(const struct args *args, const struct load_options *o,
                   enum err (*work)(struct load *l, void *self), void *self) MUST;
 /* The tokenizer of the run: of `path`, else of the run directory, else of the directory of the

@@ -91,7 +91,8 @@ struct exchange_options {
     struct coll *coll;
     bool beside;      /* the replica works in the memory of the trainer's device */
     struct env *env;  /* NULL on ranks that hold no fragment */
-    atomic_int *stop; /* asked to stop: of this rank; NULL where the caller's ranks have no sums */
+    atomic_int *stop; /* asked to stop: of this rank; NULL where the ranks have no all_reduce_host
+                         (libatoll) */
     /* On the lead; of a round that another rank holds, on every rank. */
     enum err (*rounded)(void *self, const struct exchange_round *r);
     /* On every rank, before the first step and when a replica's schedule has changed: *s becomes

@@ -108,7 +108,7 @@ struct site_seen { /* id/site of a directory that no process uses */
     char name[WIRE_NAME_MAX + 1];
     uint64_t term;  /* the highest that it has answered; 0: none */
     uint64_t steps; /* train.steps and its former values, as an aggregator said last; 0: none did */
-    struct schedule_ends ends;
+    struct schedule_former ends;
 };
 
 /* What the site of this directory has seen of aggregator number `aggregator`. ERR_INPUT: this is no

@@ -201,9 +201,9 @@ enum err site_id_again(struct site *s, const char *path)
                : err_set(ERR_CORRUPT, "of a rank that this site no longer has");
 }
 
-static struct schedule_ends ends_of(const struct site_steps *x)
+static struct schedule_former ends_of(const struct site_steps *x)
 {
-    struct schedule_ends e = {.count = x->count};
+    struct schedule_former e = {.count = x->count};
     for (unsigned i = 0; i < e.count && i < SCHEDULE_ENDS_MAX; i++)
         e.steps[i] = (int64_t)x->former[i];
     return e;
@@ -237,7 +237,7 @@ enum err site_seen(struct env *w, unsigned aggregator, struct site_seen *out)
 /* The schedule gets the former values of train.steps. */
 static enum err ends_set(struct site *s)
 {
-    const struct schedule_ends ends = ends_of(&s->call.steps);
+    const struct schedule_former ends = ends_of(&s->call.steps);
     s->call.ends_known = true;
     return outer_state_ends(s->replica, &ends);
 }

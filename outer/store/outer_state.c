@@ -294,7 +294,7 @@ enum err outer_state_amend(struct outer_state *m, const struct amendments *list)
     return ERR_OK;
 }
 
-enum err outer_state_ends(struct outer_state *m, const struct schedule_ends *ends)
+enum err outer_state_ends(struct outer_state *m, const struct schedule_former *ends)
 {
     struct schedule s = m->o.schedule;
     schedule_ends_set(&s, ends);

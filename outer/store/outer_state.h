@@ -119,7 +119,7 @@ enum err outer_state_amend(struct outer_state *m, const struct amendments *list)
 /* Grows with each change of the schedule; 0: it is that of the configuration. */
 uint32_t outer_state_schedule_version(const struct outer_state *m);
 /* The former values of train.steps (schedule.ends), once they are known. */
-enum err outer_state_ends(struct outer_state *m, const struct schedule_ends *ends) MUST;
+enum err outer_state_ends(struct outer_state *m, const struct schedule_former *ends) MUST;
 /* The longest list of the newest manifests that the directory holds, before the state is loaded. */
 enum err outer_state_amendments_find(struct outer_state *m) MUST;
 /* Has this directory begun? Then outer_state_load. Else outer_state_begin, and store_begin once all

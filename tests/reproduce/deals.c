@@ -168,7 +168,7 @@ static enum err time_steps(struct deals *x)
         return err_set(ERR_CONFIG, "2 to %d ranks, at most %d steps", RANKS, BENCH_REPEATS_MAX);
     TRY(open_loader(x, &l, (unsigned)x->c->rank, (unsigned)x->c->size));
     TRY(open_model(x, x->b.room.tokens));
-    struct deal *deal = l.deal;
+    struct loader_deal *deal = l.deal;
     for (long i = -WARM_STEPS; i < x->steps; i++)
         for (int undealt = 0; undealt < 2; undealt++) {
             uint64_t step = (uint64_t)(i + WARM_STEPS);

@@ -4,7 +4,7 @@
 
 A file includes its own folder, or a folder of an earlier line of LAYERS; kernels <- inner <- outer -> proto, and nothing of tests/.
 A program of deploy/ includes the header that an installation has, atoll.h; deploy/examples/one_site.c the headers of kernels/ and inner/.
-Two folders, or two units of a folder, never include each other. A unit is the files of a folder with one prefix: site.c,
+Two folders, or two units of a folder, never include each other. No two headers have one include guard. A unit is the files of a folder with one prefix: site.c,
 site_call.c and site_own.h are one. The .c file of a seam may include its implementations, which lie in folders below its own.
 
     tests/structure/includes.py [ROOT]     ends with 1 and names every include against the order
@@ -78,6 +78,17 @@ def examples(root):
                     yield f"{f} includes {name}: " + ("only " + " and ".join(EXAMPLES[f]) if f in EXAMPLES else "only atoll.h")
 
 
+def guards(root):
+    """Two headers with one include guard: a file that includes both gets the first alone, without a word of the compiler."""
+    first = {}
+    listed = subprocess.run(["git", "-C", root, "ls-files", "*.h", "*.cuh"], capture_output=True, text=True).stdout.split()
+    for f in listed:
+        with open(os.path.join(root, f), encoding="utf-8") as source:
+            found = re.search(r"^#ifndef (\w+_H)$", source.read(), re.M)
+        if found and first.setdefault(found[1], f) != f:
+            yield f"{f} has the include guard of {first[found[1]]}: {found[1]}"
+
+
 def circles(edges):
     """Strongly connected components of more than one node (Tarjan)."""
     index, low, stack, out = {}, {}, [], []
@@ -126,7 +137,7 @@ def main():
                 wrong.append(f"{file}: the folder {folder} is in no layer; add it to LAYERS of this script and to docs/architecture.md")
         if here in LEVEL and there in LEVEL and LEVEL[there] > LEVEL[here]:
             wrong.append(f"{f} includes {g}: {there} is a later layer than {here}")
-    wrong += examples(root)
+    wrong += [*examples(root), *guards(root)]
     wrong += ["folders that include each other: " + " ".join(c) for c in circles(folders)]
     wrong += ["units that include each other: " + " ".join(c) for c in circles(units)]
     for line in wrong:

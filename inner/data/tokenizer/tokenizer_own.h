@@ -13,7 +13,7 @@
  *   tokens.c: tokens, special, size, added_count, names
  *   roles.c: added, roles
  *
- * All take memory from arena.
+ * All but tokenizer_decode.c take memory from arena.
  */
 #include "inner/data/tokenizer/normal.h"
 #include "inner/data/tokenizer/subword.h"

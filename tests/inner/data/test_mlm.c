@@ -740,6 +740,32 @@ static void the_deal_evens_out_the_ranks(void **state)
     loader_close(&l);
 }
 
+/* A loader with another seed deals as one that was opened with it, also in the step dealt last. */
+static void another_seed_deals_again(void **state)
+{
+    (void)state;
+    enum { RANKS = 8, EACH = 4 };
+    struct loader l[2];
+    struct batch b[2];
+    struct loader_options o = options(3, RANKS);
+    struct config_list list = {(const char *[]){scratch("m-*.bin")}, 1};
+    settings.data_short_seq_prob = 0.3;
+    o.batch_tokens = (size_t)RANKS * EACH * S;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(loader_open(&l[i], &arena, &list, &o), ERR_OK);
+        assert_int_equal(objective_batch_open(o.objective, &b[i], &arena, EACH, S), ERR_OK);
+        o.seed += 10;
+    }
+    objective_step(&l[0], 2, 0, EACH, &b[0]);
+    loader_seed(&l[0], l[1].options.seed);
+    for (int i = 0; i < 2; i++)
+        objective_step(&l[i], 2, 0, EACH, &b[i]);
+    assert_int_equal(b[0].tokens_count, b[1].tokens_count);
+    assert_memory_equal(b[0].tokens, b[1].tokens, b[0].tokens_count * sizeof *b[0].tokens);
+    for (int i = 0; i < 2; i++)
+        loader_close(&l[i]);
+}
+
 /* ---- labels ---- */
 
 static enum err encode(void *self, const char *text, size_t bytes, struct arena *a, int32_t **ids,
@@ -908,6 +934,7 @@ int main(void)
         T(masks_are_drawn_anew_each_epoch_and_not_in_evaluation),
         T(the_deal_is_numpys),
         T(the_deal_evens_out_the_ranks),
+        T(another_seed_deals_again),
         T(labelled_texts_become_sequences),
         T(other_labels_are_another_text),
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef RUN_H
-#define RUN_H
+#ifndef TEST_RUN_H
+#define TEST_RUN_H
 /* One process that trains on "text.bin" of the scratch directory. */
 #include "inner/coll/coll.h"
 #include "inner/train/train.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef EXCHANGE_H
-#define EXCHANGE_H
+#ifndef TEST_EXCHANGE_H
+#define TEST_EXCHANGE_H
 /* One blocking round of a site: local becomes the theta to continue with. */
 #include <string.h>
 #include "outer/site/site.h"
