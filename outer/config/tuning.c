@@ -189,6 +189,12 @@ void tuning_overlap_text(const struct outer_settings *o, int64_t rounds, char *o
             keys_mix(o), (long long)rounds);
 }
 
+bool tuning_trust_hidden(const struct settings *s)
+{
+    return s->train_optimizer == OPTIM_LAMB && s->data_objective == DATA_OBJECTIVE_CAUSAL &&
+           s->train_trust_layers == TRAIN_TRUST_LAYERS_ALL && !s->train_trust_all;
+}
+
 void tuning_log(const struct tuning *t, const struct outer_settings *o, int64_t rounds)
 {
     static void (*const advice[])(const struct outer_settings *, int64_t, char *,

@@ -68,6 +68,10 @@ bool tuning_unmixed(const struct outer_settings *o, int64_t rounds);
 /* The advice that follows; "": none. */
 void tuning_overlap_text(const struct outer_settings *o, int64_t rounds, char *out,
                          size_t size_bytes);
+/* Is LAMB for the layers' matrices alone better for this model (row trust-layers)? Decoders; an
+ * encoder is better with LAMB as published (row trust-encoder). False: it is set already, or
+ * settings say how ratios are taken. */
+bool tuning_trust_hidden(const struct settings *s);
 /* Text: the rate and its source. */
 void tuning_text(const struct tuning *t, char *out, size_t size_bytes);
 /* What is known of rate and momentum of a run of `rounds` rounds of a fragment, as log lines. */

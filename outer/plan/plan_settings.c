@@ -112,19 +112,25 @@ enum err plan_settings_text(char **text, struct run *r, const struct plan_option
     const int64_t rounds = (int64_t)schedule_rounds(&o->schedule, 0);
     const struct tuning_momentum best = tuning_momentum(&run, rounds);
     const char *alpha = tuning_unmixed(&run, rounds) ? "  update_alpha: 0\n" : "";
+    const char *inner = tuning_trust_hidden(&r->s)
+                            ? "train:  # decoders: docs/choosing.md 1\n  optimizer: lamb\n"
+                              "  trust_layers: hidden\n"
+                              "  adamw_lr: 0.4\n"
+                            : "";
     char rate[48];
     snprintf(rate, sizeof rate, best.lr > 0 ? "%.6g" : "0  # of the table: %.6g", run.outer_lr);
-    TRY_ALLOC(*text = arena_printf(
-                  &r->perm,
-                  "outer:\n  sync_every: %lld\n  fragments: %u\n  overlap_steps: %lld\n%s  codec: "
-                  "%s\n  optimizer: %s\n  momentum: %.6g\n  lr: %s\n"
-                  "  error_feedback_decay: %.4g\n%s%s%s",
-                  (long long)o->schedule.period[0].p.every, o->schedule.fragments,
-                  (long long)o->schedule.overlap, alpha,
-                  config_choice_name(outer_codec_choices, run.outer_codec),
-                  config_choice_name(outer_opt_kind_choices, run.outer_optimizer),
-                  run.outer_momentum, rate, run.outer_error_feedback_decay,
-                  *probe ? "site:\n  probe: " : "", probe, *probe ? "\n" : ""));
+    TRY_ALLOC(
+            *text = arena_printf(
+                &r->perm,
+                "%souter:\n  sync_every: %lld\n  fragments: %u\n  overlap_steps: %lld\n%s  codec: "
+                "%s\n  optimizer: %s\n  momentum: %.6g\n  lr: %s\n"
+                "  error_feedback_decay: %.4g\n%s%s%s",
+                inner, (long long)o->schedule.period[0].p.every, o->schedule.fragments,
+                (long long)o->schedule.overlap, alpha,
+                config_choice_name(outer_codec_choices, run.outer_codec),
+                config_choice_name(outer_opt_kind_choices, run.outer_optimizer), run.outer_momentum,
+                rate, run.outer_error_feedback_decay, *probe ? "site:\n  probe: " : "", probe,
+                *probe ? "\n" : ""));
     return ERR_OK;
 }
 

@@ -36,6 +36,13 @@ steps_of="--plan.step_s 0.5"
 grep -q "as configured" plan.out || fail "atoll plan says nothing about the settings in force"
 "$atoll" train --config best.yaml --dry-run >dry.out 2>&1 || fail "atoll plan wrote a configuration that is refused"
 
+# The optimizer's recipe for a decoder; an encoder has LAMB as published.
+grep -q "trust_layers: hidden" best.yaml || fail "atoll plan does not propose LAMB for the layers' matrices alone"
+grep -q "hidden" dry.out || fail "the dry run of a plan does not have its trust_layers"
+"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --model.causal false --data.objective mlm --write - >mlm.yaml 2>&1
+grep -q "trust_layers" mlm.yaml && fail "atoll plan proposes for an encoder what costs it 4 %"
+grep -q "sync_every:" mlm.yaml || fail "no plan for an encoder: $(cat mlm.yaml)"
+
 grep -q "probe: link.yaml" best.yaml || fail "the configuration of a plan does not name its probe file"
 
 # What was measured is no setting: in a configuration, and as an argument of a run.

@@ -253,6 +253,26 @@ static void overlapped_rounds_are_not_mixed(void **state)
     assert_string_equal(text, "");
 }
 
+static void the_layers_alone_are_for_decoders(void **state)
+{
+    (void)state;
+    struct settings s = {.train_optimizer = OPTIM_LAMB,
+                         .data_objective = DATA_OBJECTIVE_CAUSAL,
+                         .train_trust_layers = TRAIN_TRUST_LAYERS_ALL};
+    assert_true(tuning_trust_hidden(&s));
+    s.data_objective = DATA_OBJECTIVE_MLM;
+    assert_false(tuning_trust_hidden(&s));
+    s.data_objective = DATA_OBJECTIVE_CAUSAL;
+    s.train_trust_all = true;
+    assert_false(tuning_trust_hidden(&s));
+    s.train_trust_all = false;
+    s.train_trust_layers = TRAIN_TRUST_LAYERS_HIDDEN;
+    assert_false(tuning_trust_hidden(&s));
+    s.train_trust_layers = TRAIN_TRUST_LAYERS_ALL;
+    s.train_optimizer = OPTIM_ADAMW;
+    assert_false(tuning_trust_hidden(&s));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +284,7 @@ int main(void)
         cmocka_unit_test(momentum_follows_the_rounds),
         cmocka_unit_test(short_rounds_want_a_lower_rate),
         cmocka_unit_test(overlapped_rounds_are_not_mixed),
+        cmocka_unit_test(the_layers_alone_are_for_decoders),
         cmocka_unit_test(small_rounds_are_warned_of),
         cmocka_unit_test(momentum_on_a_residual_is_warned_of),
     };
