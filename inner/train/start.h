@@ -8,7 +8,10 @@
 #include "inner/io/checkpoint.h"
 #include "inner/model/table.h"
 
-enum { START_SLABS = 3 }; /* parameters, first and second moment */
+enum {
+    START_SLABS = 3,      /* parameters, first and second moment */
+    START_PIECE = 1 << 18 /* values that are read at once where a slab is read in pieces */
+};
 struct start {
     const char *fresh;           /* names of the tensors that start from the seed; "": none */
     bool there[START_SLABS];     /* of the moments; else they start from zero */

@@ -11,10 +11,7 @@
 #include "inner/train/train_stream.h"
 #include "kernels/base/log.h"
 
-enum {
-    PARTS_MAX = 8 + METHODS_MAX + OPTIM_STATES,
-    PUT_PIECE = 1 << 18 /* values of a slab that goes into a checkpoint */
-};
+enum { PARTS_MAX = 8 + METHODS_MAX + OPTIM_STATES };
 #define CHOSEN " chosen=" /* before dev->chosen, after the device's note */
 
 struct counters { /* what a checkpoint holds in addition to slabs */
@@ -492,9 +489,10 @@ static enum err put_slab(struct checkpoint_writer *w, const struct start *from, 
                          float *piece, size_t count)
 {
     bool there = slab < START_SLABS && from->there[slab];
-    memset(piece, 0, PUT_PIECE * sizeof *piece);
+    if (!there)
+        memset(piece, 0, START_PIECE * sizeof *piece);
     for (size_t at = 0, n; at < count; at += n) {
-        n = count - at < PUT_PIECE ? count - at : PUT_PIECE;
+        n = count - at < START_PIECE ? count - at : START_PIECE;
         if (there)
             TRY(start_read(from, slab, at, piece, n));
         checkpoint_put(w, piece, n * sizeof *piece);
@@ -514,7 +512,7 @@ enum err train_begin_from(const struct settings *s, const struct table *t, const
     float *piece;
     char *pinned, *current;
     optim_describe(state, method, t);
-    TRY_ALLOC(piece = arena_array(a, PUT_PIECE, sizeof *piece));
+    TRY_ALLOC(piece = arena_array(a, START_PIECE, sizeof *piece));
     TRY_ALLOC(current = arena_printf(a, "%s/CURRENT", dir));
     TRY(config_canonical(&keys, 1, a, &pinned));
     if (file_exists(current))

@@ -172,14 +172,13 @@ enum err run_import_checkpoint(const struct run *r, const struct portable *p, co
 static enum err start_digest(const struct start *from, size_t elements, struct arena *a,
                              char hex[65])
 {
-    enum { PIECE = 1 << 18 };
     struct digest_stream d;
     float *piece;
     enum err e = ERR_OK;
-    TRY_ALLOC(piece = arena_array(a, PIECE, sizeof *piece));
+    TRY_ALLOC(piece = arena_array(a, START_PIECE, sizeof *piece));
     digest_open(&d);
     for (size_t at = 0, n; e == ERR_OK && at < elements; at += n) {
-        n = elements - at < PIECE ? elements - at : PIECE;
+        n = elements - at < START_PIECE ? elements - at : START_PIECE;
         e = start_read(from, 0, at, piece, n);
         digest_add(&d, piece, n * sizeof *piece);
     }

@@ -43,9 +43,10 @@ static void row_json(struct json_write *w, const struct scaling *r, bool knee)
 static void times_json(const struct scaling *rows, size_t count)
 {
     struct json_write w = {.out = stdout, .digits = 10};
+    size_t knee = scaling_knee(rows, count);
     json_begin(&w);
     for (size_t i = 0; i < count; i++)
-        row_json(&w, &rows[i], i == scaling_knee(rows, count));
+        row_json(&w, &rows[i], i == knee);
     json_close(&w);
 }
 
@@ -106,7 +107,7 @@ static void print_row(const struct site_table *c, size_t i)
            x->fits ? "yes" : "no");
 }
 
-static void choice_json(struct json_write *w, const struct site_table *c, size_t i)
+static void choice_json(struct json_write *w, const struct site_table *c, size_t i, bool knee)
 {
     const struct site_choice *o = &c->choices[i];
     const struct site_step *x = &o->step;
@@ -138,16 +139,17 @@ static void choice_json(struct json_write *w, const struct site_table *c, size_t
     json_int(w, "memory_bytes", (int64_t)x->memory.total);
     json_bool(w, "fits", x->fits);
     json_int(w, "accumulate_hidden", site_model_accumulate(x));
-    json_bool(w, "knee", i == scaling_knee(c->rows, c->count));
+    json_bool(w, "knee", knee);
     json_end(w);
 }
 
 static void print_json(const struct site_table *c)
 {
     struct json_write w = {.out = stdout, .digits = 6};
+    size_t knee = scaling_knee(c->rows, c->count);
     json_begin(&w);
     for (size_t i = 0; i < c->count; i++)
-        choice_json(&w, c, i);
+        choice_json(&w, c, i, i == knee);
     json_close(&w);
 }
 

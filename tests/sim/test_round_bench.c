@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What breaks if the rehearsal is wrong: atoll probe measures another round than the one that is
- * run, or fails on settings that are allowed. Every codec goes through it, with moments and several
- * fragments; what it says is no more than it took. A disk that is full ends it: nothing makes room
- * for a rehearsal.
+/* What breaks if the round benchmark is wrong: atoll probe measures another round than the one that
+ * is run, or fails on settings that are allowed. Every codec goes through it, with moments and
+ * several fragments; what it says is no more than it took. A disk that is full ends it: nothing
+ * makes room for it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ int fallocate(int fd, int mode, off_t offset, off_t bytes)
     return -1;
 }
 
-static enum err rehearse(enum codec_kind codec, unsigned sites, const struct fragment_plan *cut)
+static enum err benchmark(enum codec_kind codec, unsigned sites, const struct fragment_plan *cut)
 {
     struct tensor tensors[TOY_TENSORS_MAX];
     struct table table = toy_table(tensors, 3);
@@ -39,7 +39,7 @@ static enum err rehearse(enum codec_kind codec, unsigned sites, const struct fra
     struct sync_config x = {.schedule = schedule_streaming(100, 4, cut->count, 1, codec)};
     struct exchange_cost t = {0};
     char directory[64]; /* without a disk it takes no time */
-    snprintf(directory, sizeof directory, "%s/test-rehearsal-XXXXXX",
+    snprintf(directory, sizeof directory, "%s/test-round-bench-XXXXXX",
              access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
     struct round_bench r = {.exchange = &x,
                             .table = &table,
@@ -74,7 +74,7 @@ static enum err rehearse(enum codec_kind codec, unsigned sites, const struct fra
 
 static void good(enum codec_kind codec, unsigned sites, const struct fragment_plan *cut)
 {
-    if (rehearse(codec, sites, cut) != ERR_OK)
+    if (benchmark(codec, sites, cut) != ERR_OK)
         fail_msg("%s, %u sites: %s", codec_get(codec)->name, sites, err_message());
 }
 
@@ -100,7 +100,7 @@ static void full_disk(void **state)
     const struct fragment_plan cut = {.kind = FRAGMENT_STRIDED, .count = 1, .synchronised = {true}};
     (void)state;
     disk_full = true;
-    assert_int_equal(rehearse(CODEC_INT8, 2, &cut), ERR_FULL);
+    assert_int_equal(benchmark(CODEC_INT8, 2, &cut), ERR_FULL);
     disk_full = false;
 }
 
