@@ -7,6 +7,7 @@
 #              --seeds N                          and these first seeds
 #   deploy/reproduce.sh --broken --quick NAME|--all   small runs with and without the mechanism of each method: its row must see that
 #                                              it is gone; the results stand in tests/reproduce/broken.csv
+#   deploy/reproduce.sh --confirm NAME         is a stale row's first seed still what results.csv has, to the last digit?
 #   deploy/reproduce.sh PATH/NAME.yaml         a row of your own, its results next to it: docs/experiments.md
 #   deploy/reproduce.sh --list                 rows and their minutes
 #   deploy/reproduce.sh --page                 docs/reproductions.md, from the rows and results.csv
@@ -23,7 +24,7 @@ only=no built=no
 for argument in "$@"; do
     case $argument in
     -h | --help)
-        sed -n '3,15s/^# \{0,1\}//p' "$0"
+        sed -n '3,16s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     --list | --page | --check-page) only=yes ;;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Is a row's measurement of today's code? fresh.csv has, for each session of results.csv, a digest of the contents of the files that the
-row lists (`files`), not their paths; a row is stale once the digest of these files is another one."""
+row lists (`files`), not their paths; a row is stale once the digest of these files is another one, until a few of its runs are repeated
+and have the recorded numbers (confirm.py)."""
 import csv
 import glob
 import hashlib
@@ -14,8 +15,8 @@ import records
 from data import REPOSITORY
 from expression import Bad
 
-COLUMNS = ("session", "row", "commit", "digest")
-CURRENT, STALE, UNKNOWN = "current", "**stale**", "no digest"
+COLUMNS = ("session", "row", "commit", "digest", "confirmed")  # the last one: the day, or nothing: measured with it
+CURRENT, CONFIRMED, STALE, UNKNOWN = "current", "confirmed", "**stale**", "no digest"
 
 
 def digest_of(contents):
@@ -51,27 +52,31 @@ def at(row, commit):
 
 
 def read(path):
-    """{(session, row): digests}"""
+    """{(session, row): {digest: the day of its confirmation, or ""}}"""
     found = {}
     if os.path.exists(path):
         with open(path, newline="", encoding="utf-8") as f:
             for r in csv.DictReader(f):
-                found.setdefault((r["session"], r["row"]), set()).add(r["digest"])
+                found.setdefault((r["session"], r["row"]), {})[r["digest"]] = r["confirmed"] or ""
     return found
 
 
-def keep(path, session, row, commit, digest=None):
-    """Remembers what the row was measured with."""
+def keep(path, session, row, commit, digest=None, confirmed=""):
+    """Remembers what the row was measured with, or confirmed."""
     digest = digest or here(row)
-    if row.files and digest not in read(path).get((session, row.name), ()):
-        records.append(path, COLUMNS, [[session, row.name, commit, digest]])
+    known = read(path).get((session, row.name), {})
+    if row.files and (digest not in known or (confirmed and known[digest] != confirmed)):
+        records.append(path, COLUMNS, [[session, row.name, commit, digest, confirmed]])
 
 
 def told(row, session, known):
     digests = known.get((session, row.name))
     if not row.files or not digests:
         return UNKNOWN
-    return CURRENT if digests == {here(row)} else STALE
+    now = here(row)
+    if digests.get(now):
+        return f"{CONFIRMED} {digests[now]}"
+    return CURRENT if {d for d, day in digests.items() if not day} == {now} else STALE
 
 
 def backfill(path, row, session, commits):

@@ -29,7 +29,8 @@ is written, and what the verdicts mean: `tests/reproduce/README.md`.
 - **void**: a loss that is compared is not below the unigram entropy of its held-out text, or an accuracy not above its majority
   class.
 - **stale**: a file of the method has changed since the row was measured, as of the commit that made this page;
-  `deploy/reproduce.sh --list` says it of the tree as it is. *no digest*: measured before digests were kept.
+  `deploy/reproduce.sh --list` says it of the tree as it is. *confirmed*: one seed of each run was run again since then, and every
+  number is the recorded one to the last digit. *no digest*: measured before digests were kept.
 - **guarded by**: the switch that takes the method's mechanism away, and whether the row's acceptance then fails
   (`deploy/reproduce.sh --broken --quick --all`, whose last result is `tests/reproduce/broken.csv`).
 """
@@ -168,7 +169,7 @@ def overview(rows, path):
 
 def without_ages(text):
     """A page without its marks of freshness, which a change of any method's file changes."""
-    return re.sub(rf", (?:{fresh.CURRENT}|{re.escape(fresh.STALE)}) \|$", " |", text, flags=re.M)
+    return re.sub(rf", (?:{fresh.CURRENT}|{fresh.CONFIRMED} [0-9-]+|{re.escape(fresh.STALE)}) \|$", " |", text, flags=re.M)
 
 
 def page(rows, path):

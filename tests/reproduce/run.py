@@ -11,6 +11,8 @@ deploy/reproduce.sh calls it, which installs and builds first. What a row is wri
     run.py --broken [--quick] NAME|--all   is each mechanism seen by its row's acceptances? small runs with and without it; broken.csv
                       --seconds N: rows in turn, as many as fit, and nothing is recorded
     run.py --floors   what losses and accuracies must beat, for all data sets of the rows that are named (or --all): floors.csv
+    run.py --confirm NAME ...   of a row that is stale: the first seed of each run again; are all numbers the recorded ones to the last
+                      digit, fresh.csv says that the row holds for today's files
     run.py --digests  digests of the rows' files for sessions that have none, from the history: fresh.csv
     run.py --list     rows and minutes   --page   writes docs/reproductions.md --check-page   does it match?
     --atoll PROGRAM   --dir DIR (build/reproduce)   --again (finished runs, too)
@@ -34,6 +36,7 @@ except ImportError:
     sys.exit(77)
 
 import broken
+import confirm
 import curves
 import floor
 import fresh
@@ -159,6 +162,22 @@ class Runner:
         mutant = [*row.build, *(f"mutant_{target}" for target in ("atoll", *row.build))] if "mutant" in row.broken else row.build
         needs = row.needs if "reference" in broken.needed(row) else []
         return broken.check(self, row) if self.ready(row, mutant, needs) else None
+
+    def confirm(self, row):
+        """confirm.check, printed and kept. None: skipped."""
+        recorded = self.recorded(row)
+        if not self.ready(row, row.build, row.needs):
+            return None
+        compared = confirm.check(self, row, recorded)
+        other = [c for c in compared if c[3] != c[4]]
+        for name, seed, measure, was, now in other:
+            print(f"{row.name}: {name}{'' if seed is None else f', seed {seed}'}: {measure} was {was:.9g}, is {now:.9g}")
+        if other or not compared:
+            print(f"{row.name}: {len(other)} of {len(compared)} numbers differ: run the row again")
+            return False
+        print(f"{row.name}: all {len(compared)} numbers of {len({c[0] for c in compared})} runs are those of {recorded.session[:10]}")
+        fresh.keep(RESULTS.parent / "fresh.csv", recorded.session, row, self.commit, confirmed=self.now[:10])
+        return True
 
     def lock(self, row, run=""):
         """Held until this program ends: two of them would remove one another's runs. run: of a row whose rates are searched."""
@@ -330,7 +349,7 @@ def seeds_of(row, name, seeds):
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
     p.add_argument("names", nargs="*")
-    for flag in ("all", "quick", "list", "page", "check-page", "again", "broken", "floors", "digests"):
+    for flag in ("all", "quick", "list", "page", "check-page", "again", "broken", "floors", "digests", "confirm"):
         p.add_argument("--" + flag, action="store_true")
     p.add_argument("--runs")
     p.add_argument("--seeds", type=int)
@@ -423,7 +442,7 @@ def main():
     results, failures = {}, []
     for name in names:
         try:
-            results[name] = runner.run(known[name])
+            results[name] = runner.confirm(known_row(known[name])) if options.confirm else runner.run(known[name])
         except Bad as wrong:
             if len(names) == 1:
                 raise
@@ -432,7 +451,7 @@ def main():
             failures.append(name)
     failed = [name for name, held in results.items() if held is False]
     if failed:
-        print(f"not accepted: {', '.join(failed)}")
+        print(f"not {'confirmed' if options.confirm else 'accepted'}: {', '.join(failed)}")
     if failures:
         print(f"not finished: {', '.join(failures)}; correct what is said of each above, then the same command continues", file=sys.stderr)
     if failed or failures:

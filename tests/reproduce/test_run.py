@@ -305,6 +305,27 @@ class Fresh(unittest.TestCase):
                 fresh.keep(path, "s1", row, "c1")
                 self.assertEqual(len(path.read_text().splitlines()), 2)  # once
 
+    def test_a_confirmed_row_is_so_until_the_next_change(self):
+        with tempfile.TemporaryDirectory() as folder:
+            row, path = mock.Mock(files=["method.c"], path="t.yaml"), pathlib.Path(folder) / "fresh.csv"
+            row.name = "t"
+
+            def told(text):
+                (pathlib.Path(folder) / "method.c").write_text(text)
+                return fresh.told(row, "s1", fresh.read(path))
+            with mock.patch.object(fresh, "REPOSITORY", pathlib.Path(folder)):
+                told("one")
+                fresh.keep(path, "s1", row, "c1")
+                self.assertEqual(told("two"), fresh.STALE)
+                fresh.keep(path, "s1", row, "c2", confirmed="2026-11-30")
+                self.assertEqual(told("two"), "confirmed 2026-11-30")
+                self.assertEqual(told("one"), fresh.CURRENT)
+                self.assertEqual(told("three"), fresh.STALE)
+                fresh.keep(path, "s1", row, "c3")  # further points of a search, which nothing has confirmed
+                self.assertEqual(told("three"), fresh.STALE)
+                fresh.keep(path, "s1", row, "c3", confirmed="2026-12-01")
+                self.assertEqual(told("three"), "confirmed 2026-12-01")
+
 
 SEARCHED = """title: T
 minutes: 1
@@ -498,6 +519,28 @@ class Rows(unittest.TestCase):
             self.assertEqual(sum(",eval.loss.last," in line for line in lines), 19)
             self.assertEqual(len({line.split(",")[0] for line in lines[1:]}), 1)
             self.assertTrue(all(",c1,s," in line for line in lines[1:]))
+
+    def test_equal_numbers_confirm_a_row(self):
+        csv_path, fresh_path = (pathlib.Path(self.folder.name) / n for n in ("r.csv", "fresh.csv"))
+        text = SEARCHED + "files: [tests/reproduce/fresh.py]\n"
+        with self.assertRaises(Bad) as caught:
+            self.searched(text, only=("--confirm",))
+        self.assertIn("has no results yet", str(caught.exception))
+        self.searched(text)
+        before = csv_path.read_text()
+        self.assertEqual(self.searched(text, only=("--confirm",)), [("a@0.02", 1), ("b@0.04", 1)])
+        self.assertEqual(csv_path.read_text(), before)
+        self.assertRegex(fresh_path.read_text().splitlines()[-1], r",s,.*,20\d\d-\d\d-\d\d$")
+        kept = fresh_path.read_text()
+        csv_path.write_text(before.replace("a@0.02,1,eval.loss.last,1", "a@0.02,1,eval.loss.last,2"))
+        with mock.patch.object(run, "Job", FakeJob):
+            self.assertEqual(self.main("s", "--confirm", s=text)[0], 1)
+        self.assertEqual(fresh_path.read_text(), kept)
+        with open(csv_path, "a", encoding="utf-8") as f:
+            f.write(next(line for line in before.splitlines() if "a@0.02,1," in line).replace(",settings,", ",time,") + "\n")
+        with self.assertRaises(Bad) as caught:
+            self.searched(text, only=("--confirm",))
+        self.assertIn("it has measured time", str(caught.exception))
 
     def test_runs_of_a_search_are_shared_out(self):
         self.assertEqual({name[0] for name, _ in self.searched(only=("--runs", "b"))}, {"b"})
