@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """results.csv, and docs/reproductions.md, which is made of the rows, of the files that they list, and of the CSV files here alone."""
 import collections
+import copy
 import csv
 import os
 import pathlib
@@ -60,9 +61,21 @@ class Recorded:
         minutes = [float(r["value"]) for r in self.lines if r["measure"] == "minutes"]
         self.minutes = f"{sum(minutes):.1f}" if minutes else ""
 
+    def fewer(self):
+        """The same with fewer seeds, the most first: a search that is not finished says what it has."""
+        seeds = sorted({int(r["seed"]) for r in self.lines if r["seed"]})
+        for count in range(len(seeds), 0, -1):
+            found, first = copy.copy(self), seeds[:count]
+            found.lines = [r for r in self.lines if not r["seed"] or int(r["seed"]) in first]
+            found.seeds_of = lambda run, first=first: [s for s in self.seeds_of(run) if s in first]
+            yield found
+
     def __call__(self, run, name):
         if name in ("best", "rate"):
-            rate, losses = search.best(self.seeds_of(run.name), search.losses_of(run.name, self.lines))
+            seeds = self.seeds_of(run.name)
+            if not seeds:
+                raise Missing(f"run {run.name} has other seeds")
+            rate, losses = search.best(seeds, search.losses_of(run.name, self.lines))
             return Sample(losses if name == "best" else [rate])
         found = [float(r["value"]) for r in self.lines if r["run"] == run.name and r["measure"] == name]
         if not found:
@@ -70,13 +83,29 @@ class Recorded:
         return Sample(found)
 
 
+def measured(expression, measures):
+    """The measures with as many seeds as this expression has."""
+    for some in [measures, *(measures.fewer() if isinstance(measures, Recorded) else [])]:
+        try:
+            expression.evaluate(some)
+            return some
+        except Missing:
+            continue
+        except Undecided:
+            return some
+    return measures
+
+
 def told(expression, measures):
     """A claim's number, or why there is none."""
     if expression is None:
         return ""
     try:
-        found = expression.evaluate(measures)
-        return found.text() if isinstance(found, Sample) else "yes" if found else "no"
+        some = measured(expression, measures)
+        found = expression.evaluate(some)
+        if not isinstance(found, Sample):
+            return "yes" if found else "no"
+        return found.text() + (", n 1" if some is not measures and len(found.values) == 1 else "")
     except Missing:
         return "not measured"
     except Undecided as why:
@@ -100,9 +129,10 @@ def judged(row, measures, quick=False, floors=None, guards=None):
         if acceptance.small and not quick:
             found.append(small(row, acceptance, guards or {}))
             continue
-        verdict = judge(expression, measures, floors, exact=quick)
+        some = measured(expression, measures)
+        verdict = judge(expression, some, floors, exact=quick)
         try:
-            numbers = expression.measured(measures)
+            numbers = expression.measured(some)
         except (Missing, Undecided):
             numbers = ""
         found.append(Judged(expression.text, numbers or verdict.why, verdict, reason))

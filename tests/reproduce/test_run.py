@@ -556,6 +556,22 @@ class Rows(unittest.TestCase):
                 self.searched(text, only=("--seeds", count))
             self.assertIn(f"--seeds {count}: one seed or more", str(caught.exception))
 
+    def test_a_search_that_is_not_finished_says_what_it_has(self):
+        text = SEARCHED + 'claim: [{what: a over b, value: "1", ours: best(a) / best(b)}]\n'
+        row_path = pathlib.Path(self.folder.name) / "s.yaml"
+
+        def told():
+            row = Row(row_path, Workloads())
+            found = page.Recorded(pathlib.Path(self.folder.name) / "r.csv", "s", row.seeds_of)
+            return page.judged(row, found)[0].verdict.word, page.told(row.claims[0][1], found)
+        self.searched(text, only=("--seeds", "1"))
+        self.assertEqual(told(), (UNDECIDED, f"{bowl(0.021)(0.02, 1) / bowl(0.05)(0.04, 1):.5g}, n 1"))
+        self.searched(text, only=("--runs", "a"))  # b has one seed: the seeds that both have
+        self.assertEqual(told(), (UNDECIDED, f"{bowl(0.021)(0.02, 1) / bowl(0.05)(0.04, 1):.5g}, n 1"))
+        self.searched(text)
+        word, text = told()
+        self.assertEqual((word, text[-5:]), (YES, ", n 3"))
+
     def test_a_searched_run_may_have_fewer_seeds(self):
         ran = self.searched(SEARCHED.replace("a: {search: [0.01, 0.02, 0.04]}", "a: {search: [0.01, 0.02, 0.04], seeds: [2]}"))
         self.assertEqual({seed for name, seed in ran if name[0] == "a"}, {2})
