@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`run.py --confirm`: for a row whose files have changed and whose numbers have not. The first seed of each recorded run is run again,
 of a run with `search` at its best rate. Where every number is the recorded one to the last digit, fresh.csv says that the row holds for
-the files as they are now."""
+the files as they are now. A run that is finished already, by a program with the same files, counts."""
 import re
 
+import fresh
 import search
 from expression import Bad
 
@@ -30,6 +31,11 @@ def numbers(row, recorded, name, seed):
     return {m: v for m, v in found.items() if not (row.searched() and m in BESIDE)}
 
 
+def same_files(runner, row, commit):
+    """Had a run's program the files of the row that are here now?"""
+    return commit == runner.commit or (not commit.endswith("-dirty") and fresh.at(row, commit) == fresh.here(row))
+
+
 def check(runner, row, recorded):
     """[(run, seed, measure, recorded, now)], all of them."""
     if not recorded.session:
@@ -42,9 +48,12 @@ def check(runner, row, recorded):
     compared = []
     for name, seed, found in points:
         job = runner.job(row, name, seed, False)
-        runner.progress.run()
-        job.run()
-        runner.progress.done()
+        done = job.done()
+        done = done and same_files(runner, row, done["commit"]) and done
+        runner.progress.run(done["seconds"] if done else None)
+        if not done:
+            job.run()
+            runner.progress.done()
         compared += [(name, seed, measure, was, float(job.measure(measure))) for measure, was in found.items()]
     runner.progress.end()
     return compared

@@ -173,7 +173,8 @@ class Runner:
         for name, seed, measure, was, now in other:
             print(f"{row.name}: {name}{'' if seed is None else f', seed {seed}'}: {measure} was {was:.9g}, is {now:.9g}")
         if other or not compared:
-            print(f"{row.name}: {len(other)} of {len(compared)} numbers differ: run the row again")
+            print(f"{row.name}: {len(other)} of {len(compared)} numbers differ: run the row again, or confirm it on a machine with the "
+                  f"vector instructions that it was measured with ({recorded.machine})")
             return False
         print(f"{row.name}: all {len(compared)} numbers of {len({c[0] for c in compared})} runs are those of {recorded.session[:10]}")
         fresh.keep(RESULTS.parent / "fresh.csv", recorded.session, row, self.commit, confirmed=self.now[:10])
