@@ -320,7 +320,7 @@ class Runner:
                 print(line)
             session = datetime.datetime.now().isoformat(timespec="seconds")
             page.append(RESULTS, session, records.machine(), made_by, row.name, measures.asked, seconds / 60)
-            if len(set(made_by.split())) == 1:  # of runs that an older program made, it is not known here
+            if all(confirm.same_files(self, row, c) for c in made_by.split()):
                 fresh.keep(RESULTS.parent / "fresh.csv", session, row, made_by)
         if RESULTS.parent != HERE:
             self.leave(row, measures.jobs)
