@@ -52,38 +52,39 @@ def at(row, commit):
 
 
 def read(path):
-    """{(session, row): {digest: the day of its confirmation, or ""}}"""
+    """{(session, row): [(commit, digest, the day of its confirmation, or "")]}"""
     found = {}
     if os.path.exists(path):
         with open(path, newline="", encoding="utf-8") as f:
             for r in csv.DictReader(f):
-                found.setdefault((r["session"], r["row"]), {})[r["digest"]] = r["confirmed"] or ""
+                found.setdefault((r["session"], r["row"]), []).append((r["commit"], r["digest"], r["confirmed"] or ""))
     return found
 
 
 def keep(path, session, row, commit, digest=None, confirmed=""):
     """Remembers what the row was measured with, or confirmed."""
     digest = digest or here(row)
-    known = read(path).get((session, row.name), {})
-    if row.files and (digest not in known or (confirmed and known[digest] != confirmed)):
+    if row.files and (commit, digest, confirmed) not in read(path).get((session, row.name), ()):
         records.append(path, COLUMNS, [[session, row.name, commit, digest, confirmed]])
 
 
-def told(row, session, known):
-    digests = known.get((session, row.name))
-    if not row.files or not digests:
+def told(row, session, commits, known):
+    """commits: of the programs that measured the session."""
+    lines = known.get((session, row.name), [])
+    if not row.files or not lines:
         return UNKNOWN
-    now = here(row)
-    if digests.get(now):
-        return f"{CONFIRMED} {digests[now]}"
-    return CURRENT if {d for d, day in digests.items() if not day} == {now} else STALE
+    last = max((i for i, (_, _, day) in enumerate(lines) if day), default=None)
+    if last is None and not {commit for commit, _, _ in lines} >= set(commits):
+        return UNKNOWN
+    if {digest for _, digest, _ in lines[last or 0:]} != {here(row)}:  # a confirmation is of all that was measured before it
+        return STALE
+    return CURRENT if last is None else f"{CONFIRMED} {lines[last][2]}"
 
 
 def backfill(path, row, session, commits):
-    """For a session that was measured before there were digests, from the history: all its commits there, and none with changes."""
-    if (session, row.name) in read(path) or not commits or any(c.endswith("-dirty") for c in commits):
-        return
-    found = {c: at(row, c) for c in commits}
+    """For a session with commits that have no digest, from the history: all of them there, and none with changes."""
+    missing = set(commits) - {commit for commit, _, _ in read(path).get((session, row.name), ())}
+    found = {c: None if c.endswith("-dirty") else at(row, c) for c in sorted(missing)}
     if all(found.values()):
         for commit, digest in found.items():
             keep(path, session, row, commit, digest)

@@ -191,7 +191,7 @@ def overview(rows, path):
         found = Recorded(path, row.name, row.seeds_of)
         claim, ours = next(((c, o) for c, o, _ in row.claims if o), ({"what": ""}, None))
         results = judged(row, found, floors=Floors(row, folder / "floors.csv"), guards=guards)
-        age = f"{found.session[:10]}, {fresh.told(row, found.session, ages)}" if found.session else "not run yet"
+        age = f"{found.session[:10]}, {fresh.told(row, found.session, found.commit.split(), ages)}" if found.session else "not run yet"
         lines.append(f"| [{row.name}](#{row.name}) | {claim['what']}: {claim.get('value', '')} | {told(ours, found)} | {verdict_of(results)} | "
                      f"{counted(results)} | {broken.told(row, guards)} | {age} |")
     return lines

@@ -369,7 +369,7 @@ def list_rows():
     found, ages = every_row(), fresh.read(RESULTS.parent / "fresh.csv")
     for row in found:
         recorded = page.Recorded(RESULTS, row.name)
-        age = fresh.told(row, recorded.session, ages).strip("*")
+        age = fresh.told(row, recorded.session, recorded.commit.split(), ages).strip("*")
         last = f"last run {recorded.session[:10]}, {recorded.minutes} min, {age}" if recorded.session else "not run yet"
         print(f"{row.name:16s} {str(row.work):>4s}  {row.minutes:4} min  {row.title}; {last}")
     return 0

@@ -293,15 +293,15 @@ class Fresh(unittest.TestCase):
                 with self.assertRaises(Bad):
                     fresh.here(row)
                 (pathlib.Path(folder) / "method.c").write_text("one")
-                self.assertEqual(fresh.told(row, "s1", fresh.read(path)), fresh.UNKNOWN)
+                self.assertEqual(fresh.told(row, "s1", ["c1"], fresh.read(path)), fresh.UNKNOWN)
                 fresh.keep(path, "s1", row, "c1")
-                self.assertEqual(fresh.told(row, "s1", fresh.read(path)), fresh.CURRENT)
+                self.assertEqual(fresh.told(row, "s1", ["c1"], fresh.read(path)), fresh.CURRENT)
                 (pathlib.Path(folder) / "method.c").write_text("two")
-                self.assertEqual(fresh.told(row, "s1", fresh.read(path)), fresh.STALE)
+                self.assertEqual(fresh.told(row, "s1", ["c1"], fresh.read(path)), fresh.STALE)
                 (pathlib.Path(folder) / "method.c").rename(pathlib.Path(folder) / "moved.c")
                 (pathlib.Path(folder) / "moved.c").write_text("one")
                 row.files = ["moved.c"]
-                self.assertEqual(fresh.told(row, "s1", fresh.read(path)), fresh.CURRENT)
+                self.assertEqual(fresh.told(row, "s1", ["c1"], fresh.read(path)), fresh.CURRENT)
                 fresh.keep(path, "s1", row, "c1")
                 self.assertEqual(len(path.read_text().splitlines()), 2)  # once
 
@@ -312,19 +312,31 @@ class Fresh(unittest.TestCase):
 
             def told(text):
                 (pathlib.Path(folder) / "method.c").write_text(text)
-                return fresh.told(row, "s1", fresh.read(path))
+                return fresh.told(row, "s1", ["c1"], fresh.read(path))
             with mock.patch.object(fresh, "REPOSITORY", pathlib.Path(folder)):
                 told("one")
                 fresh.keep(path, "s1", row, "c1")
                 self.assertEqual(told("two"), fresh.STALE)
                 fresh.keep(path, "s1", row, "c2", confirmed="2026-11-30")
                 self.assertEqual(told("two"), "confirmed 2026-11-30")
-                self.assertEqual(told("one"), fresh.CURRENT)
+                self.assertEqual(told("one"), fresh.STALE)
                 self.assertEqual(told("three"), fresh.STALE)
                 fresh.keep(path, "s1", row, "c3")  # further points of a search, which nothing has confirmed
                 self.assertEqual(told("three"), fresh.STALE)
                 fresh.keep(path, "s1", row, "c3", confirmed="2026-12-01")
                 self.assertEqual(told("three"), "confirmed 2026-12-01")
+
+    def test_points_without_a_digest_leave_a_row_without_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            row, path = mock.Mock(files=["method.c"], path="t.yaml"), pathlib.Path(folder) / "fresh.csv"
+            row.name = "t"
+            (pathlib.Path(folder) / "method.c").write_text("one")
+            with mock.patch.object(fresh, "REPOSITORY", pathlib.Path(folder)):
+                fresh.keep(path, "s1", row, "c2")
+                self.assertEqual(fresh.told(row, "s1", ["c1", "c2"], fresh.read(path)), fresh.UNKNOWN)
+                self.assertEqual(fresh.told(row, "s1", ["c2"], fresh.read(path)), fresh.CURRENT)
+                fresh.keep(path, "s1", row, "c3", confirmed="2026-11-30")
+                self.assertEqual(fresh.told(row, "s1", ["c1", "c2"], fresh.read(path)), "confirmed 2026-11-30")
 
 
 SEARCHED = """title: T
