@@ -321,7 +321,8 @@ class Runner:
             session = datetime.datetime.now().isoformat(timespec="seconds")
             page.append(RESULTS, session, records.machine(), made_by, row.name, measures.asked, seconds / 60)
             if all(confirm.same_files(self, row, c) for c in made_by.split()):
-                fresh.keep(RESULTS.parent / "fresh.csv", session, row, made_by)
+                for commit in made_by.split():
+                    fresh.keep(RESULTS.parent / "fresh.csv", session, row, commit)
         if RESULTS.parent != HERE:
             self.leave(row, measures.jobs)
         for r in results:

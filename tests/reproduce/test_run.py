@@ -6,6 +6,7 @@ import argparse
 import array
 import collections
 import contextlib
+import importlib
 import io
 import math
 import os
@@ -866,6 +867,17 @@ broken: {mutant: BUCKET_CLIP, accept: [1]}
         second.lock(row)
         for held in second.locks:
             held.close()
+
+    def test_every_group_of_a_test_program_counts(self):
+        sys.path.insert(0, str(HERE / "reference"))
+        tests = importlib.import_module("tests")
+        path = pathlib.Path(self.folder.name) / "program"
+        path.write_text("#!/bin/sh\necho '[  PASSED  ] 9 test(s).'; echo '[  PASSED  ] 6 test(s).'; echo '[  FAILED  ] 2 test(s)'\n")
+        path.chmod(0o755)
+        self.assertEqual(tests.failed_tests(path, 15), 2)
+        with self.assertRaises(SystemExit) as caught:
+            tests.failed_tests(path, 16)
+        self.assertIn("15 tests passed, 16 are expected", str(caught.exception))
 
     def test_a_program_that_fails_is_named(self):
         for code, words in (("bad", "exit code 3"), ("silent", "no JSON object of numbers: nothing"), ("chatty", "numbers: hello")):

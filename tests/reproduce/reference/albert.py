@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 
+from tests import failed_tests
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPOSITORY = os.path.join(HERE, "..", "..", "..")
 ENCODER = ["--model.causal", "false", "--model.norm_place", "post", "--model.embed_norm", "true", "--model.token_types", 2, "--model.pooler",
@@ -33,16 +35,6 @@ UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
 
 def called(words, **more):
     return subprocess.run([str(w) for w in words], check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more).stdout
-
-
-def golden(program):
-    """Failed tests of ALBERT; it is an error if there are none at all."""
-    out = subprocess.run([program], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False).stdout
-    passed = re.search(r"\[  PASSED  \] (\d+) test", out)
-    failed = re.search(r"\[  FAILED  \] (\d+) test", out)
-    if not passed or int(passed.group(1)) < 10:
-        sys.exit(f"{program}: no tests passed\n{out[-2000:]}")
-    return int(failed.group(1)) if failed else 0
 
 
 def compared(folder, atoll, words):
@@ -87,7 +79,7 @@ def payload(atoll, words):
 
 def main():
     atoll, test = (os.path.abspath(p) for p in sys.argv[1:3])
-    found = {"golden_failed": golden(test)}
+    found = {"golden_failed": failed_tests(test, 10)}
     for name, size in SIZES.items():
         found[name] = payload(atoll, [*size, *BERT]) / payload(atoll, [*size, *ALBERT])
     if "--quick" not in sys.argv:

@@ -16,15 +16,14 @@ torch_padded_60, torch_padded_100, torch_packed_60, torch_packed_100: their time
 """
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
 
+from tests import failed_tests
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-REPOSITORY = os.path.join(HERE, "..", "..", "..")
-sys.path.insert(0, HERE)
 FILLS, MASKS, SEQUENCE, SLOTS = (40, 50, 60, 70, 80, 90, 100), (5, 15, 30, 45, 60), 128, 4096
 
 
@@ -70,15 +69,6 @@ def measure(program, rounds, steps):
     for w in workers.values():
         w.stop()
     return {name: statistics.median(w.seconds) for name, w in workers.items()}
-
-
-def golden(program):
-    """Failed tests; it is an error if there are none at all."""
-    out = subprocess.run([program], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False).stdout
-    passed, failed = (re.search(rf"\[  {word}  \] (\d+) test", out) for word in ("PASSED", "FAILED"))
-    if not passed or int(passed.group(1)) < 10:
-        sys.exit(f"{program}: no tests passed\n{out[-2000:]}")
-    return int(failed.group(1)) if failed else 0
 
 
 def slowest_load(program):
@@ -140,7 +130,7 @@ def main():
         for f in (60, 100):
             found[f"torch_{how}_{f}"] = t[how, f, 15] / t["ours", f, 15]
     found["loader"] = slowest_load(loader) / (t["ours", 100, 15] / 2)
-    found["golden_failed"] = golden(test)
+    found["golden_failed"] = failed_tests(test, 10)
     found["difference"] = difference(atoll)
     print(json.dumps(found))
 
