@@ -31,11 +31,6 @@ def numbers(row, recorded, name, seed):
     return {m: v for m, v in found.items() if not (row.searched() and m in BESIDE)}
 
 
-def same_files(runner, row, commit):
-    """Had a run's program the files of the row that are here now?"""
-    return commit == runner.commit or (not commit.endswith("-dirty") and fresh.at(row, commit) == fresh.here(row))
-
-
 def check(runner, row, recorded):
     """[(run, seed, measure, recorded, now)], all of them."""
     if not recorded.session:
@@ -49,7 +44,8 @@ def check(runner, row, recorded):
     for name, seed, found in points:
         job = runner.job(row, name, seed, False)
         done = job.done()
-        done = done and same_files(runner, row, done["commit"]) and done
+        if done and not fresh.same_files(row, done["commit"], runner.commit):
+            done = None
         runner.progress.run(done["seconds"] if done else None)
         if not done:
             job.run()

@@ -51,13 +51,18 @@ def at(row, commit):
     return digest_of(contents.values())
 
 
+def same_files(row, commit, now):
+    """Had a program of this commit the files of the row that are here, at the commit `now`?"""
+    return commit == now or (not commit.endswith("-dirty") and at(row, commit) == here(row))
+
+
 def read(path):
     """{(session, row): [(commit, digest, the day of its confirmation, or "")]}"""
     found = {}
     if os.path.exists(path):
         with open(path, newline="", encoding="utf-8") as f:
-            for r in csv.DictReader(f):
-                found.setdefault((r["session"], r["row"]), []).append((r["commit"], r["digest"], r["confirmed"] or ""))
+            for session, row, commit, digest, *day in list(csv.reader(f))[1:]:  # a row elsewhere may have a file from before confirmations
+                found.setdefault((session, row), []).append((commit, digest, day[0] if day else ""))
     return found
 
 

@@ -83,7 +83,7 @@ class Recorded:
         return Sample(found)
 
 
-def measured(expression, measures):
+def available(expression, measures):
     """The measures with as many seeds as this expression has."""
     for some in [measures, *(measures.fewer() if isinstance(measures, Recorded) else [])]:
         try:
@@ -101,7 +101,7 @@ def told(expression, measures):
     if expression is None:
         return ""
     try:
-        some = measured(expression, measures)
+        some = available(expression, measures)
         found = expression.evaluate(some)
         if not isinstance(found, Sample):
             return "yes" if found else "no"
@@ -129,7 +129,7 @@ def judged(row, measures, quick=False, floors=None, guards=None):
         if acceptance.small and not quick:
             found.append(small(row, acceptance, guards or {}))
             continue
-        some = measured(expression, measures)
+        some = available(expression, measures)
         verdict = judge(expression, some, floors, exact=quick)
         try:
             numbers = expression.measured(some)

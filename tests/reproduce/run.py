@@ -13,7 +13,7 @@ deploy/reproduce.sh calls it, which installs and builds first. What a row is wri
     run.py --floors   what losses and accuracies must beat, for all data sets of the rows that are named (or --all): floors.csv
     run.py --confirm NAME ...   of a row that is stale: the first seed of each run again; are all numbers the recorded ones to the last
                       digit, fresh.csv says that the row holds for today's files
-    run.py --digests  digests of the rows' files for sessions that have none, from the history: fresh.csv
+    run.py --digests  digests of the rows' files for commits that have none, from the history: fresh.csv
     run.py --list     rows and minutes   --page   writes docs/reproductions.md --check-page   does it match?
     --atoll PROGRAM   --dir DIR (build/reproduce)   --again (finished runs, too)
 Exit code: 0: every acceptance holds; 1: not, and the failed ones are named; 4: a row or the arguments are wrong; 77: skipped.
@@ -320,7 +320,7 @@ class Runner:
                 print(line)
             session = datetime.datetime.now().isoformat(timespec="seconds")
             page.append(RESULTS, session, records.machine(), made_by, row.name, measures.asked, seconds / 60)
-            if all(confirm.same_files(self, row, c) for c in made_by.split()):
+            if all(fresh.same_files(row, c, self.commit) for c in made_by.split()):
                 for commit in made_by.split():
                     fresh.keep(RESULTS.parent / "fresh.csv", session, row, commit)
         if RESULTS.parent != HERE:

@@ -306,6 +306,17 @@ class Fresh(unittest.TestCase):
                 fresh.keep(path, "s1", row, "c1")
                 self.assertEqual(len(path.read_text().splitlines()), 2)  # once
 
+    def test_a_file_from_before_confirmations_is_read_and_continued(self):
+        with tempfile.TemporaryDirectory() as folder:
+            row, path = mock.Mock(files=["method.c"], path="t.yaml"), pathlib.Path(folder) / "fresh.csv"
+            row.name = "t"
+            (pathlib.Path(folder) / "method.c").write_text("one")
+            with mock.patch.object(fresh, "REPOSITORY", pathlib.Path(folder)):
+                path.write_text(f"session,row,commit,digest\ns1,t,c1,{fresh.here(row)}\n")
+                self.assertEqual(fresh.told(row, "s1", ["c1"], fresh.read(path)), fresh.CURRENT)
+                fresh.keep(path, "s1", row, "c2", confirmed="2026-11-30")
+                self.assertEqual(fresh.told(row, "s1", ["c1"], fresh.read(path)), "confirmed 2026-11-30")
+
     def test_a_confirmed_row_is_so_until_the_next_change(self):
         with tempfile.TemporaryDirectory() as folder:
             row, path = mock.Mock(files=["method.c"], path="t.yaml"), pathlib.Path(folder) / "fresh.csv"
