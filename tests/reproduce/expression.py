@@ -30,8 +30,14 @@ class Run:
 
 
 class Sample:
-    def __init__(self, values):
+    """values: a number for each of seeds, or one that no seed changes (seeds: None)."""
+
+    def __init__(self, values, seeds=None):
         self.values = [float(v) for v in values]
+        self.seeds = list(seeds) if seeds else None
+
+    def of(self, seeds):
+        return self if self.seeds is None else Sample([v for v, s in zip(self.values, self.seeds) if s in seeds], seeds)
 
     @property
     def mean(self):
@@ -48,12 +54,22 @@ class Sample:
 
 def paired(function):
     def apply(*samples):
+        seeds = common([s.seeds for s in samples if s.seeds])
+        samples = [s.of(seeds) for s in samples]
         count = max(len(s.values) for s in samples)
         if any(len(s.values) not in (1, count) for s in samples):
             raise Bad("two runs with different numbers of seeds are combined")
         columns = [s.values * (count // len(s.values)) for s in samples]
-        return Sample(guarded(function, *row) for row in zip(*columns))
+        return Sample((guarded(function, *row) for row in zip(*columns)), seeds)
     return apply
+
+
+def common(lists):
+    """The seeds that are in all lists."""
+    found = [s for s in lists[0] if all(s in others for others in lists)] if lists else None
+    if found == []:
+        raise Missing("two runs have no seed in common")
+    return found
 
 
 def guarded(function, *numbers):

@@ -397,7 +397,7 @@ class Measured:
         self.jobs, self.asked = jobs, {}  # jobs: run -> {seed: Job}
 
     def __call__(self, run, name):
-        found = []
+        found = {}
         if name in ("best", "rate"):
             raise Missing(f"the rates of run {run.name} were not searched")
         if run.name not in self.jobs:
@@ -406,5 +406,5 @@ class Measured:
             key = (run.name, seed, name)
             if key not in self.asked:
                 self.asked[key] = float(job.measure(name))
-            found.append(self.asked[key])
-        return Sample(found)
+            found[seed] = self.asked[key]
+        return Sample(found.values(), None if None in found else found)

@@ -76,11 +76,11 @@ class Recorded:
             if not seeds:
                 raise Missing(f"run {run.name} has other seeds")
             rate, losses = search.best(seeds, search.losses_of(run.name, self.lines))
-            return Sample(losses if name == "best" else [rate])
-        found = [float(r["value"]) for r in self.lines if r["run"] == run.name and r["measure"] == name]
+            return Sample(losses, seeds) if name == "best" else Sample([rate])
+        found = {r["seed"]: float(r["value"]) for r in self.lines if r["run"] == run.name and r["measure"] == name}
         if not found:
             raise Missing(f"{name} of run {run.name} was not measured")
-        return Sample(found)
+        return Sample(found.values(), None if "" in found else map(int, found))
 
 
 def available(expression, measures):
