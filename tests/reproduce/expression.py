@@ -37,7 +37,11 @@ class Sample:
         self.seeds = list(seeds) if seeds else None
 
     def of(self, seeds):
-        return self if self.seeds is None else Sample([v for v, s in zip(self.values, self.seeds) if s in seeds], seeds)
+        """The values of these seeds, in their order."""
+        if self.seeds is None:
+            return self
+        by_seed = dict(zip(self.seeds, self.values))
+        return Sample([by_seed[s] for s in seeds], seeds)
 
     @property
     def mean(self):

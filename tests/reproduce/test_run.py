@@ -77,10 +77,13 @@ class Expressions(unittest.TestCase):
         self.assertAlmostEqual(self.of("sem(loss(a))").mean, 1.0)
 
     def test_runs_with_other_seeds_are_paired_by_those_in_common(self):
-        found = {"a": Sample([2.0, 4.0, 6.0], [1, 2, 3]), "b": Sample([8.0], [2]), "c": Sample([3.0], [4])}
+        found = {"a": Sample([2.0, 4.0, 6.0], [1, 2, 3]), "b": Sample([8.0], [2]), "c": Sample([3.0], [4]), "d": None}
         of = lambda text: Expression(text, dict.fromkeys(found, 1)).evaluate(lambda run, name: found[run.name])  # noqa: E731
         self.assertEqual(of("loss(b) / loss(a)").values, [2.0])
         self.assertEqual(of("2 * loss(a)").values, [4.0, 8.0, 12.0])
+        found["d"] = Sample([30.0, 10.0], [3, 1])  # made in another order
+        self.assertEqual(of("loss(d) - loss(a)").values, [24.0, 8.0])
+        self.assertEqual(of("loss(a) - loss(d)").values, [-8.0, -24.0])
         with self.assertRaises(Missing):
             of("loss(b) / loss(c)")
 

@@ -78,13 +78,12 @@ class Judge:
         if isinstance(operator, (ast.Lt, ast.LtE)) and is_call(left, "abs") and not self.exact:  # a bound on each side
             x, bound = self.value(left.args[0]), self.value(right)
             below = self.bound(operator, difference(x, bound))
-            above = self.bound(operator, difference(Sample([-v for v in x.values]), bound))
+            above = self.bound(operator, difference(paired(lambda v: -v)(x), bound))
             return joined([below, above], True)
         a, b = self.value(left), self.value(right)
         if self.exact or isinstance(operator, (ast.Eq, ast.NotEq)):
             return Verdict(YES if COMPARISONS[type(operator)][0](a.mean, b.mean) else MISS, "")
-        sign = -1 if isinstance(operator, (ast.Gt, ast.GtE)) else 1
-        return self.bound(operator, Sample([sign * v for v in difference(a, b).values]))
+        return self.bound(operator, difference(b, a) if isinstance(operator, (ast.Gt, ast.GtE)) else difference(a, b))
 
     def bound(self, operator, over):
         """over: by how much each seed is above its bound."""

@@ -43,6 +43,8 @@ def value_of(root, file, where, column, pick):
     rows = matching(root, file, where)
     if not rows:
         return None
+    session = max(r.get("session", "") for r in rows)  # a row that was measured again: the newest numbers
+    rows = [r for r in rows if r.get("session", "") == session]
     if pick == "last":
         return float(rows[-1][column])
     return {"min": min, "max": max, "mean": statistics.mean}[pick](float(r[column]) for r in rows)
