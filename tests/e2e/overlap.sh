@@ -84,9 +84,9 @@ last_loss() { # last_loss WORD: what a said of its last step
 
 compare 4 4 2 40
 compare 4 4 2 40 "--outer.before_update true"
-compare 2 6 6 75
+compare 2 6 6 150
 delayed=$wanted_a
-compare 2 6 6 75 "--outer.eager true"
+compare 2 6 6 150 "--outer.eager true"
 [ "$wanted_a" != "$delayed" ] || fail "eager starts change nothing"
 kept
 quorum

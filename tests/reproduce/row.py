@@ -12,7 +12,7 @@ from expression import Bad, Expression
 from verdict import calls
 
 HERE = pathlib.Path(__file__).parent
-ROW = ("title", "work", "minutes", "claim", "needs", "build", "base", "runs", "reference", "formula", "seeds", "accept", "quick",
+ROW = ("title", "work", "minutes", "claim", "needs", "build", "base", "runs", "reference", "formula", "seeds", "searching", "accept", "quick",
        "files", "broken", "models", "data")
 RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "shares", "every_s_of", "from", "seeds", "program", "search", "search_of", "wan")
 CLAIM = ("what", "value", "here", "ours", "reference")
@@ -186,6 +186,10 @@ class Row:
         self.read_runs()
         self.read_expressions()
         self.read_broken()
+        self.searching = y.get("searching")
+        if self.searching is not None and not (
+                self.searched() and type(self.searching) is int and 1 <= self.searching <= len(self.seeds)):
+            y.fail("searching", f"searching: {self.searching}: how many of the {len(self.seeds)} seeds, in a row whose rates are searched")
 
     def read_runs(self):
         y, self.runs = self.yaml, {}

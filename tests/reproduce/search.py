@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rates of a run with `search` (README.md). A point is the run at one rate with one seed; it is named RUN@RATE. The best rate has
-the lowest mean loss over the seeds, and a rate with a higher one on each side: at the edge of what was run no rate is the best."""
+the lowest mean loss over the seeds that search, and a rate with a higher one on each side: at the edge of what was run no rate is the
+best. The other seeds run that rate alone."""
 import statistics
 
 from expression import Bad, Missing, Run
@@ -41,11 +42,11 @@ def around(rates, rate):
     return [below, rate, above]
 
 
-def wanted(grid, seeds, losses):
+def wanted(grid, seeds, losses, searching=None):
     """The points (rate, seed) to run next; none where the best rate is known. The first seed runs the grid, each further one only
-    what lies around the best rate so far; a best rate at an edge extends the grid."""
+    what lies around the best rate so far; a best rate at an edge extends the grid. searching: how many seeds do so; None: all."""
     needed = list(grid)
-    for count in range(1, len(seeds) + 1):
+    for count in range(1, len(seeds[:searching]) + 1):
         first, before = seeds[:count], None
         while needed != before:
             missing = [(r, s) for s in first for r in needed if (r, s) not in losses]
@@ -55,21 +56,22 @@ def wanted(grid, seeds, losses):
             before, needed = needed, around(rates, lowest(rates, first, losses))
             if len({*rates, *needed}) > MOST:
                 raise Bad(f"no best rate among {len(rates)}, {rates[0]:g} to {rates[-1]:g}: correct the grid")
-    return []
+    return [(needed[1], s) for s in seeds[len(seeds[:searching]):] if (needed[1], s) not in losses]
 
 
-def best(seeds, losses):
+def best(seeds, losses, searching=None):
     """The best rate and its losses, by seed. Missing: not known yet."""
     rates = all_rates((), losses)
     if len(rates) < 3:
         raise Missing("fewer than three rates were run")
-    rate = lowest(rates, seeds, losses)
-    if rate is None:
+    first = seeds[:searching]
+    rate = lowest(rates, first, losses)
+    if rate is None or any((rate, s) not in losses for s in seeds):
         raise Missing("no rate was run with all seeds")
     i = rates.index(rate)
     if not 0 < i < len(rates) - 1:
         raise Missing(f"the best rate, {rate:g}, is at the edge of what was run")
-    if any((r, s) not in losses for r in rates[i - 1:i + 2] for s in seeds):
+    if any((r, s) not in losses for r in rates[i - 1:i + 2] for s in first):
         raise Missing(f"the rates next to {rate:g} were not run with all seeds")
     return rate, [losses[rate, s] for s in seeds]
 

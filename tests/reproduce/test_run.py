@@ -130,10 +130,10 @@ def bowl(bottom):
 class Searches(unittest.TestCase):
     GRID, SEEDS = [0.01, 0.02, 0.04], [1, 2, 3]
 
-    def found(self, loss, losses=None):
+    def found(self, loss, losses=None, searching=None):
         """The losses of all points that are wanted, and their order."""
         losses, order = dict(losses or {}), []
-        while points := search.wanted(self.GRID, self.SEEDS, losses):
+        while points := search.wanted(self.GRID, self.SEEDS, losses, searching):
             order.append(points[0])
             losses[points[0]] = loss(*points[0])
         return losses, order
@@ -155,6 +155,18 @@ class Searches(unittest.TestCase):
         rate = search.best(self.SEEDS, losses)[0]
         self.assertEqual(rate, 0.04)
         self.assertTrue(all((r, s) in losses for r in (0.02, 0.04, 0.08) for s in self.SEEDS))
+
+    def test_one_seed_searches_and_the_others_run_its_best_rate(self):
+        for bottom, rate, more in ((0.021, 0.02, 0), (0.17, 0.16, 3)):
+            whole, order = self.found(bowl(bottom), searching=1)
+            self.assertEqual(sorted(order[-2:]), [(rate, 2), (rate, 3)])
+            self.assertEqual([s for _, s in order[:-2]], [1] * (3 + more))
+            self.assertEqual(search.best(self.SEEDS, whole, 1), (rate, [whole[rate, s] for s in self.SEEDS]))
+            for lost in order[-4 if more else 0:]:  # of the longer search: the best rate and the one above it
+                with self.assertRaises(Missing):
+                    search.best(self.SEEDS, {p: v for p, v in whole.items() if p != lost}, 1)
+            with self.assertRaises(Missing):
+                search.best(self.SEEDS, whole)  # all seeds search
 
     def test_a_search_goes_on_where_it_ended(self):
         whole, order = self.found(bowl(0.05))
@@ -582,6 +594,18 @@ class Rows(unittest.TestCase):
         self.assertEqual({name[0] for name, _ in self.searched()}, {"a"})
         with self.assertRaises(Bad):
             self.searched(only=("--runs", "c"))
+
+    def test_seeds_that_search_alone(self):
+        text = SEARCHED.replace("seeds:", "searching: 1\nseeds:")
+        ran = self.searched(text)
+        self.assertEqual([p for p in ran if p[0][0] == "a"], [("a@0.01", 1), ("a@0.02", 1), ("a@0.04", 1), ("a@0.02", 2), ("a@0.02", 3)])
+        self.assertEqual(self.searched(text), [])
+        for wrong in ("0", "4", "yes", "1.5"):
+            with self.assertRaises(Bad) as caught:
+                self.row(text.replace("searching: 1", f"searching: {wrong}"))
+            self.assertIn("how many of the 3 seeds", str(caught.exception))
+        with self.assertRaises(Bad):
+            self.row(ROW.replace("seeds: [1, 2]", "seeds: [1, 2]\nsearching: 1"))
 
     def test_first_seeds_alone(self):
         self.assertEqual({seed for _, seed in self.searched(only=("--seeds", "1"))}, {1})
