@@ -85,8 +85,10 @@ rm -rf a b aggregator ./*.out
 serve
 sites_start a b
 until_rounds a 2
+kill -STOP "$b" # without it site a cannot end before the signal arrives
 kill -INT "$a"
 ends 75 "$a" "site a after Ctrl-C"
+kill -CONT "$b"
 "$atoll" export --checkpoint --config run.yaml --run.dir a --out site.hf >export.out 2>&1 || fail "export of a site"
 grep -q "Not in it: the outer state (a/frag: .*an outer momentum of 0" export.out || fail "export does not say that the outer state is not in it"
 rm -r a/inner

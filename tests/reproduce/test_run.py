@@ -570,9 +570,10 @@ class Rows(unittest.TestCase):
     def test_equal_numbers_confirm_a_row(self):
         csv_path, fresh_path = (pathlib.Path(self.folder.name) / n for n in ("r.csv", "fresh.csv"))
         text = SEARCHED + "files: [tests/reproduce/fresh.py]\n"
-        with self.assertRaises(Bad) as caught:
-            self.searched(text, only=("--confirm",))
-        self.assertIn("has no results yet", str(caught.exception))
+        for flags, words in (((), "has no results yet"), (("--again", "--seeds", "1"), "leave --again and --seeds out")):
+            with self.assertRaises(Bad) as caught:
+                self.searched(text, only=("--confirm", *flags))
+            self.assertIn(words, str(caught.exception))
         self.searched(text)
         before = csv_path.read_text()
         self.assertEqual(self.searched(text, only=("--confirm",)), [("a@0.02", 1), ("b@0.04", 1)])
