@@ -146,7 +146,15 @@ class Job:
         done = {"key": key, "seconds": time.time() - start, "processor_s": processor_seconds() - used, "date": datetime.date.today().isoformat(), "commit": self.runner.commit,
                 "values": values}
         (self.folder / "done.json").write_text(json.dumps(done))
+        self.drop_history()
         return done
+
+    def drop_history(self):
+        """Of the rounds and checkpoints of a finished run the newest ones stay: eight rounds of 10 M parameters are 3 GB."""
+        for kept in (*self.folder.glob("*/frag/*"), *self.folder.glob("*/inner")):
+            numbered = sorted((p for p in kept.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)) if kept.is_dir() else []
+            for older in numbered[:-1]:
+                shutil.rmtree(older)
 
     def substituted(self, words):
         named = {"$atoll": self.atoll, "$build": self.build, "$python": self.runner.python, "$here": HERE,

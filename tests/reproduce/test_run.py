@@ -664,6 +664,16 @@ class Rows(unittest.TestCase):
         self.assertEqual(under_first_names(["--model.d_model", "64", "--privacy.clipping", "per_example", "--train.lr", "a: b"]),
                          ["--model.width", "64", "--privacy.clipping", "slow", "--train.lr", "a: b"])
 
+    def test_a_finished_run_keeps_its_newest_rounds_and_checkpoint(self):
+        folder = pathlib.Path(self.folder.name)
+        for path in ("a/frag/0/9", "a/frag/0/10", "a/frag/11/3", "a/inner/00000200", "a/inner/00001000", "aggregator/frag/0/8", "aggregator/frag/0/10"):
+            (folder / path).mkdir(parents=True)
+            (folder / path / "state").write_text("x")
+        (folder / "a/frag/0/CURRENT").write_text("10")
+        Job.drop_history(mock.Mock(folder=folder))
+        self.assertEqual(sorted(str(p.relative_to(folder)) for p in folder.glob("**/*") if p.is_file()),
+                         ["a/frag/0/10/state", "a/frag/0/CURRENT", "a/frag/11/3/state", "a/inner/00001000/state", "aggregator/frag/0/10/state"])
+
     def test_processor_time_is_the_run_s(self):
         folder = pathlib.Path(self.folder.name)
         (folder / "done.json").write_text('{"values": {}, "processor_s": 2.5}')
