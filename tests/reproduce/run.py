@@ -418,9 +418,9 @@ def main():
         return list_rows()
     if options.page or options.check_page:
         return update_page(options.check_page)
-    beside = [f"--{n}" for n in ("again", "quick", "runs", "seeds") if getattr(options, n)]
-    if options.confirm and beside:
-        raise Bad(f"--confirm compares the first seed of every recorded run with what is recorded: leave {' and '.join(beside)} out")
+    others = [f"--{n}" for n in ("again", "quick", "runs", "seeds") if getattr(options, n)]
+    if options.confirm and others:
+        raise Bad(f"--confirm compares the first seed of every recorded run with what is recorded: leave {' and '.join(others)} out")
     known = rows()
     names = options.names
     if any(map(outside, names)):
