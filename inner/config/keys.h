@@ -566,7 +566,7 @@ CHOICES_INNER(CONFIG_ENUM)
       .pinned = true,                                                                              \
       .help = "With train.optimizer = came: decay of the mean distance between direction and "     \
               "moment. 0.99 goes with beta2 = 0.95; the published 0.9999 with 0.999 wants a rate " \
-              "ten times lower in short runs.")                                                    \
+              "five times lower in short runs.")                                                   \
     X(train, update_clip, REAL, .level = CONFIG_EXPERT, .fallback = "1", .min = 1e-6, .max = 1e6,  \
       .pinned = true,                                                                              \
       .help = "With train.optimizer = came: largest root mean square of a tensor's direction.")    \

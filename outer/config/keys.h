@@ -143,10 +143,11 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
           "several times in a period.")                                                            \
     X(outer, codec, CHOICE_OF(codec_kind, outer_codec), .group = "Encoding",                       \
       .level = CONFIG_BASIC, .fallback = "int8", .pinned = true,                                   \
-      .help = "How contributions are encoded; bits and loss of each: docs/methods.md 2. f32, "     \
-              "bf16: as they are. int8, int4, int2: integers on shared scales. e3m0, fp8: small "  \
-              "floats. topk: 1/64 of the values. sign: one bit. csc: a tenth of the chunks. "      \
-              "fixed: integers of 28 bits.")                                                       \
+      .help =                                                                                      \
+          "How contributions are encoded; bits: docs/methods.md 2; loss: docs/results.md 5. f32, " \
+          "bf16: as they are. int8, int4, int2: integers on shared scales. e3m0, fp8: small "      \
+          "floats. topk: 1/64 of the values. sign: one bit. csc: a tenth of the chunks. "          \
+          "fixed: integers of 28 bits.")                                                           \
     X(outer, moment1_every, INT, .group = "Moments of the inner optimizer",                        \
       .level = CONFIG_EXPERT, .recorded = "first_every", .fallback = "0", .min = 0, .max = 1e6,    \
       .unit = "steps", .pinned = true,                                                             \

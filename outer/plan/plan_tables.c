@@ -78,7 +78,7 @@ struct plan_value plan_loss_codec(enum codec_kind codec, double rounds, bool lam
         double low, high;
     } rows[] = {{CODEC_F32, 0, 0},        {CODEC_BF16, 0, 0.1},     {CODEC_INT8, 0, 0.1},
                 {CODEC_FP8_E4M3, 0, 0.1}, {CODEC_FP8_E5M2, 0, 0.1}, {CODEC_E3M0, 0, 0.2},
-                {CODEC_INT4, 0.09, 0.5},  {CODEC_INT2, 0.23, 0.4},  {CODEC_SIGN, 0.4, 1.0},
+                {CODEC_INT4, 0.09, 0.5},  {CODEC_INT2, 0.23, 0.4},  {CODEC_SIGN, 0.4, 1.3},
                 {CODEC_CSC, 1, 21}};
     enum { TOPK_LAMB_HIGH = 16 };
     static const double topk_low = 0.5, topk_rounds = 85;
