@@ -27,8 +27,8 @@ struct plan_value plan_loss_overlap(double tau);
  * fp8, int8, int4, int2 within docs/results.md 5 (int4 0.09: 2604.21428). topk, sign and csc with
  * the outer SGD that suits them: docs/results.md 5.2, 5.3; csc at 80 rounds, high with all of the
  * residual kept (docs/methods.md 2.7). topk depends on the inner optimizer and
- * on how many rounds the residual has: with AdamW 5.6, 3.9, 1.1 and 0.6 % in 15, 20, 80 and 160
- * rounds, with LAMB 3.4 to 15.5 %. */
+ * on how many rounds the residual has: with AdamW 5.6, 3.4, 0.9 and 0.6 % in 15, 20, 80 and 160
+ * rounds, with LAMB 3.3 to 15.5 %. */
 struct plan_value plan_loss_codec(enum codec_kind codec, double rounds, bool lamb, double *high);
 /* What a run of few rounds adds, in percent: sites that exchange seldom have not yet gained what a
  * larger synchronous batch gains. The gain is 6 to 9 % of loss for each doubling of the sites; the
