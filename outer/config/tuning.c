@@ -140,30 +140,37 @@ struct tuning_momentum tuning_momentum(const struct outer_settings *o, int64_t r
     if (rounds < TUNING_LEAST_ROUNDS || !is_measured(o))
         return (struct tuning_momentum){.mu = o->outer_momentum};
     if (rounds <= TUNING_FEW_ROUNDS)
-        return (struct tuning_momentum){true, 0.6, 1};
-    bool brief = o->outer_sync_every < TUNING_SHORT_EVERY;
-    return (struct tuning_momentum){true, TABLE_MU, brief ? short_rate(o->outer_sync_every) : 0};
+        return (struct tuning_momentum){true, 0.6, 1, 0, 0};
+    if (o->outer_sync_every < TUNING_SHORT_EVERY)
+        return (struct tuning_momentum){true, TABLE_MU, short_rate(o->outer_sync_every), 0, 0};
+    return (struct tuning_momentum){true, TABLE_MU, 0.7, 0.3, rounds / 3};
 }
 
 void tuning_momentum_text(const struct outer_settings *o, int64_t rounds, char *out,
                           size_t size_bytes)
 {
     static const double BETWEEN = 0.75; /* of the two that were measured */
-    struct tuning_momentum best = tuning_momentum(o, rounds);
+    const struct tuning_momentum best = tuning_momentum(o, rounds);
+    const double mu = o->outer_momentum;
     *out = 0;
-    if (best.measured && best.mu < BETWEEN && o->outer_momentum > BETWEEN)
+    if (best.measured && best.mu < BETWEEN && mu > BETWEEN)
         snprintf(out, size_bytes,
                  "%lld rounds of a fragment are few for outer.momentum = %.4g: with %.4g and "
-                 "outer.lr = %.4g "
-                 "runs of 15 and of 50 rounds ended as low or lower (docs/choosing.md 2)",
-                 (long long)rounds, o->outer_momentum, best.mu, best.lr);
-    else if (best.measured && best.mu > BETWEEN && o->outer_momentum < BETWEEN)
+                 "outer.lr = %.4g a run of 15 rounds ended 1.3 %% lower (docs/choosing.md 2)",
+                 (long long)rounds, mu, best.mu, best.lr);
+    else if (best.measured && best.mu > BETWEEN && mu < BETWEEN)
         snprintf(out, size_bytes,
                  "%lld rounds of a fragment are enough for outer.momentum = %.4g, which ended 1 to "
-                 "4 %% lower "
-                 "than 0.6 at 150 and at 500 rounds (docs/choosing.md 2)",
+                 "5 %% lower than 0.6 at 50 to 500 rounds (docs/choosing.md 2)",
                  (long long)rounds, best.mu);
-    else if (best.mu > BETWEEN && best.lr > 0 && o->outer_lr > TUNING_GUARD * best.lr)
+    else if (best.warmup && !o->outer_momentum_warmup)
+        snprintf(out, size_bytes,
+                 "with outer.momentum_start = %.4g and outer.momentum_warmup = %lld runs of 50 and "
+                 "of 150 rounds ended 1.5 %% lower than with a constant momentum "
+                 "(docs/choosing.md 2)",
+                 best.start, (long long)best.warmup);
+    else if (best.measured && !best.warmup && best.mu > BETWEEN &&
+             o->outer_lr > TUNING_GUARD * best.lr)
         snprintf(
             out, size_bytes,
             "outer.lr = %.4g is high for rounds of %lld steps, where %.4g is near the best one "
@@ -173,8 +180,9 @@ void tuning_momentum_text(const struct outer_settings *o, int64_t rounds, char *
 
 bool tuning_unmixed(const struct outer_settings *o, int64_t rounds)
 {
+    enum { UNMIXED_ROUNDS = 90 }; /* between 15, where mixing gains, and 150 */
     bool overlaps = o->outer_overlap_steps > 0 && o->outer_overlap_steps < o->outer_sync_every;
-    return overlaps && rounds > TUNING_FEW_ROUNDS && is_measured(o);
+    return overlaps && rounds > UNMIXED_ROUNDS && is_measured(o);
 }
 
 void tuning_overlap_text(const struct outer_settings *o, int64_t rounds, char *out,
@@ -185,7 +193,7 @@ void tuning_overlap_text(const struct outer_settings *o, int64_t rounds, char *o
         snprintf(
             out, size_bytes,
             "outer.update_alpha = %.4g mixes %lld rounds with local parameters: with 0 a run of "
-            "150 rounds of 20 steps ended 6 %% lower (docs/choosing.md 4)",
+            "150 rounds of 20 steps ended 7 %% lower (docs/choosing.md 4)",
             keys_mix(o), (long long)rounds);
 }
 

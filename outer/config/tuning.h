@@ -49,13 +49,15 @@ struct tuning tuning_of(const struct outer_settings *o);
 /* The same, and outer.lr = 0 becomes its value, so that it is the value that is pinned. */
 struct tuning tuning_resolve(struct outer_settings *o);
 /* Momentum and rate by the rounds of a fragment: row outer-rounds of docs/reproductions.md, two
- * sites, the rate searched at each momentum. Up to TUNING_FEW_ROUNDS 0.6 with a rate of 1, more:
- * 0.9 with the rate of the table (lr 0), and with a lower one where rounds have fewer steps than
- * TUNING_SHORT_EVERY. Fewer than TUNING_LEAST_ROUNDS: not measured, 0.9. */
-enum { TUNING_LEAST_ROUNDS = 10, TUNING_FEW_ROUNDS = 90, TUNING_SHORT_EVERY = 20 };
+ * sites, the rate searched at each momentum. Up to TUNING_FEW_ROUNDS 0.6 with a rate of 1. More: a
+ * momentum that grows from `start` to 0.9 in the first third, with a rate of 0.7; but in rounds of
+ * fewer steps than TUNING_SHORT_EVERY a constant 0.9 with a lower rate. Fewer than
+ * TUNING_LEAST_ROUNDS: not measured, the configured momentum and the rate of the table (lr 0). */
+enum { TUNING_LEAST_ROUNDS = 10, TUNING_FEW_ROUNDS = 30, TUNING_SHORT_EVERY = 20 };
 struct tuning_momentum {
     bool measured; /* false: mu is the configured one */
-    double mu, lr;
+    double mu, lr, start;
+    int64_t warmup; /* rounds; 0: a constant momentum */
 };
 struct tuning_momentum tuning_momentum(const struct outer_settings *o, int64_t rounds);
 /* Which momentum, or which rate of short rounds, ended with less loss in a run of this many rounds;

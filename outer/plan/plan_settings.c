@@ -117,20 +117,24 @@ enum err plan_settings_text(char **text, struct run *r, const struct plan_option
                               "  trust_layers: hidden\n"
                               "  adamw_lr: 0.4\n"
                             : "";
-    char rate[48];
+    char rate[48], growth[96] = "";
     snprintf(rate, sizeof rate, best.lr > 0 ? "%.6g" : "0  # of the table: %.6g", run.outer_lr);
+    if (best.warmup)
+        snprintf(growth, sizeof growth,
+                 "  momentum_start: %.6g  # docs/choosing.md 2\n  momentum_warmup: %lld\n",
+                 best.start, (long long)best.warmup);
     TRY_ALLOC(
             *text = arena_printf(
                 &r->perm,
                 "%souter:\n  sync_every: %lld\n  fragments: %u\n  overlap_steps: %lld\n%s  codec: "
-                "%s\n  optimizer: %s\n  momentum: %.6g\n  lr: %s\n"
+                "%s\n  optimizer: %s\n  momentum: %.6g\n%s  lr: %s\n"
                 "  error_feedback_decay: %.4g\n%s%s%s",
                 inner, (long long)o->schedule.period[0].p.every, o->schedule.fragments,
                 (long long)o->schedule.overlap, alpha,
                 config_choice_name(outer_codec_choices, run.outer_codec),
                 config_choice_name(outer_opt_kind_choices, run.outer_optimizer), run.outer_momentum,
-                rate, run.outer_error_feedback_decay, *probe ? "site:\n  probe: " : "", probe,
-                *probe ? "\n" : ""));
+                growth, rate, run.outer_error_feedback_decay, *probe ? "site:\n  probe: " : "",
+                probe, *probe ? "\n" : ""));
     return ERR_OK;
 }
 

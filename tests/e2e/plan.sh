@@ -43,6 +43,13 @@ grep -q "hidden" dry.out || fail "the dry run of a plan does not have its trust_
 grep -q "trust_layers" mlm.yaml && fail "atoll plan proposes for an encoder what costs it 4 %"
 grep -q "sync_every:" mlm.yaml || fail "no plan for an encoder: $(cat mlm.yaml)"
 
+# The outer momentum grows where rounds are many (docs/choosing.md 2).
+"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --train.steps 30000 --write many.yaml >/dev/null 2>&1 ||
+    fail "a plan of 30,000 steps"
+grep -q "momentum_start: 0.3 " many.yaml && grep -q "momentum_warmup: [1-9]" many.yaml || fail "no momentum that grows: $(cat many.yaml)"
+"$atoll" train --config many.yaml --train.steps 30000 --dry-run >dry.out 2>&1 || fail "a plan of 30,000 steps is refused: $(cat dry.out)"
+grep -q "momentum_warmup" best.yaml && fail "40 steps: a momentum that grows"
+
 grep -q "probe: link.yaml" best.yaml || fail "the configuration of a plan does not name its probe file"
 
 # What was measured is no setting: in a configuration, and as an argument of a run.

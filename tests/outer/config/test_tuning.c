@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "outer/config/sync_config.h"
 #include "outer/config/tuning.h"
@@ -164,22 +165,29 @@ static void momentum_on_a_residual_is_warned_of(void **state)
     }
 }
 
-/* Row outer-rounds: 0.6 at 15 and 50 rounds, 0.9 at 150 and 500. Below 10 nothing was measured. */
+/* Row outer-rounds: 0.6 at 15 rounds; at 50 and 150 a momentum that grows. Below 10 nothing was
+ * measured. */
 static void momentum_follows_the_rounds(void **state)
 {
     (void)state;
-    static const int64_t few[] = {10, 15, 50, 90}, many[] = {91, 150, 500, 100000};
-    struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, 30, 0);
-    char text[512];
+    static const int64_t few[] = {10, 15, 24, 30}, many[] = {31, 50, 150, 100000};
+    struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, 20, 0);
+    char text[512], warmup[64];
     for (size_t i = 0; i < 4; i++) {
         struct tuning_momentum f = tuning_momentum(&o, few[i]), m = tuning_momentum(&o, many[i]);
-        assert_true(f.measured && f.mu == 0.6 && f.lr == 1);
-        assert_true(m.measured && m.mu == 0.9 && m.lr == 0);
+        assert_true(f.measured && f.mu == 0.6 && f.lr == 1 && f.warmup == 0);
+        assert_true(m.measured && m.mu == 0.9 && m.lr == 0.7 && m.start == 0.3);
+        assert_int_equal(m.warmup, many[i] / 3);
         o.outer_momentum = 0.9;
         tuning_momentum_text(&o, few[i], text, sizeof text);
         assert_non_null(strstr(text, "0.6 and outer.lr = 1"));
         tuning_momentum_text(&o, many[i], text, sizeof text);
+        snprintf(warmup, sizeof warmup, "outer.momentum_warmup = %lld ", (long long)many[i] / 3);
+        assert_non_null(strstr(text, warmup));
+        o.outer_momentum_warmup = many[i] / 4; /* it grows already */
+        tuning_momentum_text(&o, many[i], text, sizeof text);
         assert_string_equal(text, "");
+        o.outer_momentum_warmup = 0;
         o.outer_momentum = 0.6;
         tuning_momentum_text(&o, few[i], text, sizeof text);
         assert_string_equal(text, "");
@@ -217,11 +225,11 @@ static void short_rounds_want_a_lower_rate(void **state)
     assert_true(fabs(tuning_momentum(&o, 500).lr - 0.38) < 1e-9);
     o.outer_sync_every = 1; /* not measured: not below what was */
     assert_true(fabs(tuning_momentum(&o, 500).lr - 0.26) < 1e-9);
-    o.outer_sync_every = 20;
+    o.outer_sync_every = 20; /* the momentum grows, whatever the rate */
     o.outer_lr = 2;
-    assert_true(tuning_momentum(&o, 500).lr == 0);
+    assert_true(tuning_momentum(&o, 500).lr == 0.7);
     tuning_momentum_text(&o, 500, text, sizeof text);
-    assert_string_equal(text, "");
+    assert_null(strstr(text, "near the best"));
     o.outer_sync_every = 6;
     o.outer_optimizer = OUTER_OPT_ADAM;
     tuning_momentum_text(&o, 500, text, sizeof text);
