@@ -225,7 +225,7 @@ static void short_rounds_want_a_lower_rate(void **state)
     assert_true(fabs(tuning_momentum(&o, 500).lr - 0.38) < 1e-9);
     o.outer_sync_every = 1; /* not measured: not below what was */
     assert_true(fabs(tuning_momentum(&o, 500).lr - 0.26) < 1e-9);
-    o.outer_sync_every = 20; /* the momentum grows, whatever the rate */
+    o.outer_sync_every = 20; /* the momentum grows at any rate */
     o.outer_lr = 2;
     assert_true(tuning_momentum(&o, 500).lr == 0.7);
     tuning_momentum_text(&o, 500, text, sizeof text);
