@@ -60,7 +60,7 @@ static void dry_tuning(const struct dry_run *d, const struct job *j)
     tuning_warning(&j->run->tuning, text, sizeof text);
     dry_sentence(d, "outer_lr_warning", "WARNING", text);
     const int64_t rounds = (int64_t)schedule_rounds(&j->run->sync.schedule, 0);
-    tuning_momentum_text(&j->run->o, rounds, text, sizeof text);
+    tuning_momentum_text(&j->run->s, &j->run->o, rounds, text, sizeof text);
     dry_sentence(d, "outer_momentum", "Outer momentum", text);
     tuning_overlap_text(&j->run->o, rounds, text, sizeof text);
     dry_sentence(d, "outer_update_alpha", "Overlap", text);

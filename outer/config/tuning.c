@@ -135,7 +135,13 @@ static bool is_measured(const struct outer_settings *o)
     return o->outer_optimizer == OUTER_OPT_MOMENTUM && o->outer_merge == MERGE_MEAN;
 }
 
-struct tuning_momentum tuning_momentum(const struct outer_settings *o, int64_t rounds)
+static bool grows(const struct settings *s)
+{
+    return s->train_optimizer == OPTIM_LAMB && s->data_objective == DATA_OBJECTIVE_CAUSAL;
+}
+
+struct tuning_momentum tuning_momentum(const struct settings *s, const struct outer_settings *o,
+                                       int64_t rounds)
 {
     if (rounds < TUNING_LEAST_ROUNDS || !is_measured(o))
         return (struct tuning_momentum){.mu = o->outer_momentum};
@@ -143,14 +149,16 @@ struct tuning_momentum tuning_momentum(const struct outer_settings *o, int64_t r
         return (struct tuning_momentum){true, 0.6, 1, 0, 0};
     if (o->outer_sync_every < TUNING_SHORT_EVERY)
         return (struct tuning_momentum){true, TABLE_MU, short_rate(o->outer_sync_every), 0, 0};
+    if (!grows(s))
+        return (struct tuning_momentum){true, TABLE_MU, 0, 0, 0};
     return (struct tuning_momentum){true, TABLE_MU, 0.7, 0.3, rounds / 3};
 }
 
-void tuning_momentum_text(const struct outer_settings *o, int64_t rounds, char *out,
-                          size_t size_bytes)
+void tuning_momentum_text(const struct settings *s, const struct outer_settings *o, int64_t rounds,
+                          char *out, size_t size_bytes)
 {
     static const double BETWEEN = 0.75; /* of the two that were measured */
-    const struct tuning_momentum best = tuning_momentum(o, rounds);
+    const struct tuning_momentum best = tuning_momentum(s, o, rounds);
     const double mu = o->outer_momentum;
     *out = 0;
     if (best.measured && best.mu < BETWEEN && mu > BETWEEN)
@@ -169,7 +177,7 @@ void tuning_momentum_text(const struct outer_settings *o, int64_t rounds, char *
                  "of 150 rounds ended 1.5 %% lower than with a constant momentum "
                  "(docs/choosing.md 2)",
                  best.start, (long long)best.warmup);
-    else if (best.measured && !best.warmup && best.mu > BETWEEN &&
+    else if (best.mu > BETWEEN && !best.warmup && best.lr > 0 &&
              o->outer_lr > TUNING_GUARD * best.lr)
         snprintf(
             out, size_bytes,
@@ -203,11 +211,17 @@ bool tuning_trust_hidden(const struct settings *s)
            s->train_trust_layers == TRAIN_TRUST_LAYERS_ALL && !s->train_trust_all;
 }
 
-void tuning_log(const struct tuning *t, const struct outer_settings *o, int64_t rounds)
+static void log_text(enum log_level level, const char *member, const char *text)
 {
-    static void (*const advice[])(const struct outer_settings *, int64_t, char *,
-                                  size_t) = {tuning_momentum_text, tuning_overlap_text};
-    char text[512], quoted[600];
+    char quoted[600];
+    if (*text)
+        log_event(level, "outer_lr", "%s=%s", member, log_quote(quoted, sizeof quoted, text));
+}
+
+void tuning_log(const struct tuning *t, const struct settings *s, const struct outer_settings *o,
+                int64_t rounds)
+{
+    char text[512];
     log_event(LOG_INFO, "outer_lr",
               "value=%.4g source=%s %s=%.4g sites=%u steps=%lld momentum=%.4g", t->lr,
               !t->from_table ? "set"
@@ -215,11 +229,9 @@ void tuning_log(const struct tuning *t, const struct outer_settings *o, int64_t 
                              : "table",
               t->own ? "default" : "published", t->right_lr, t->sites, (long long)t->every, t->mu);
     tuning_warning(t, text, sizeof text);
-    if (*text)
-        log_event(LOG_WARN, "outer_lr", "why=%s", log_quote(quoted, sizeof quoted, text));
-    for (size_t i = 0; i < sizeof advice / sizeof *advice; i++) {
-        advice[i](o, rounds, text, sizeof text);
-        if (*text)
-            log_event(LOG_INFO, "outer_lr", "advice=%s", log_quote(quoted, sizeof quoted, text));
-    }
+    log_text(LOG_WARN, "why", text);
+    tuning_momentum_text(s, o, rounds, text, sizeof text);
+    log_text(LOG_INFO, "advice", text);
+    tuning_overlap_text(o, rounds, text, sizeof text);
+    log_text(LOG_INFO, "advice", text);
 }

@@ -93,7 +93,8 @@ struct outer_settings plan_settings_chosen(const struct run *r, const struct pla
     s.outer_overlap_steps = o->schedule.overlap;
     s.outer_codec = o->schedule.period[0].codec;
     s.outer_optimizer = tuning_optimizer(&s);
-    struct tuning_momentum best = tuning_momentum(&s, (int64_t)schedule_rounds(&o->schedule, 0));
+    struct tuning_momentum best =
+        tuning_momentum(&r->s, &s, (int64_t)schedule_rounds(&o->schedule, 0));
     s.outer_momentum = best.mu;
     s.outer_lr = best.lr; /* 0: of the table */
     tuning_resolve(&s);
@@ -110,7 +111,7 @@ enum err plan_settings_text(char **text, struct run *r, const struct plan_option
 {
     const struct outer_settings run = plan_settings_chosen(r, o);
     const int64_t rounds = (int64_t)schedule_rounds(&o->schedule, 0);
-    const struct tuning_momentum best = tuning_momentum(&run, rounds);
+    const struct tuning_momentum best = tuning_momentum(&r->s, &run, rounds);
     const char *alpha = tuning_unmixed(&run, rounds) ? "  update_alpha: 0\n" : "";
     const char *inner = tuning_trust_hidden(&r->s)
                             ? "train:  # decoders: docs/choosing.md 1\n  optimizer: lamb\n"

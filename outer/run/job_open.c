@@ -93,7 +93,7 @@ static void say_what(const struct job *j)
               log_quote(device, sizeof device, j->dev->note), j->dev->threads, j->coll->size,
               j->coll->kind, log_quote(launcher, sizeof launcher, j->coll->found));
     if (j->outer)
-        tuning_log(&j->run->tuning, &j->run->o,
+        tuning_log(&j->run->tuning, &j->run->s, &j->run->o,
                    (int64_t)schedule_rounds(&j->run->sync.schedule, 0));
 }
 

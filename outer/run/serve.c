@@ -253,7 +253,8 @@ static void say_what(const struct serve *v)
               v->run.table.parameters, (double)outer_state_memory(&o, true).host / (1 << 20),
               (unsigned long long)schedule_upload_bytes(&v->run.sync.schedule, elements),
               (unsigned long long)schedule_download_bytes(&v->run.sync.schedule, elements, sites));
-    tuning_log(&v->run.tuning, &v->run.o, (int64_t)schedule_rounds(&v->run.sync.schedule, 0));
+    tuning_log(&v->run.tuning, &v->run.s, &v->run.o,
+               (int64_t)schedule_rounds(&v->run.sync.schedule, 0));
     struct round_masks m = keys_masks(&v->run.o);
     char text[SECURE_SENTENCE_MAX], quoted_text[SECURE_SENTENCE_MAX + 64];
     if (!m.on)

@@ -13,6 +13,8 @@
 #include "outer/config/tuning.h"
 
 static const char *names[32];
+static const struct settings decoder = {.train_optimizer = OPTIM_LAMB,
+                                        .data_objective = DATA_OBJECTIVE_CAUSAL};
 
 static struct outer_settings settings(enum outer_opt_kind optimizer, size_t sites, int64_t every,
                                       double lr)
@@ -174,36 +176,46 @@ static void momentum_follows_the_rounds(void **state)
     struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, 20, 0);
     char text[512], warmup[64];
     for (size_t i = 0; i < 4; i++) {
-        struct tuning_momentum f = tuning_momentum(&o, few[i]), m = tuning_momentum(&o, many[i]);
+        struct tuning_momentum f = tuning_momentum(&decoder, &o, few[i]),
+                               m = tuning_momentum(&decoder, &o, many[i]);
         assert_true(f.measured && f.mu == 0.6 && f.lr == 1 && f.warmup == 0);
         assert_true(m.measured && m.mu == 0.9 && m.lr == 0.7 && m.start == 0.3);
         assert_int_equal(m.warmup, many[i] / 3);
         o.outer_momentum = 0.9;
-        tuning_momentum_text(&o, few[i], text, sizeof text);
+        tuning_momentum_text(&decoder, &o, few[i], text, sizeof text);
         assert_non_null(strstr(text, "0.6 and outer.lr = 1"));
-        tuning_momentum_text(&o, many[i], text, sizeof text);
+        tuning_momentum_text(&decoder, &o, many[i], text, sizeof text);
         snprintf(warmup, sizeof warmup, "outer.momentum_warmup = %lld ", (long long)many[i] / 3);
         assert_non_null(strstr(text, warmup));
         o.outer_momentum_warmup = many[i] / 4; /* it grows already */
-        tuning_momentum_text(&o, many[i], text, sizeof text);
+        tuning_momentum_text(&decoder, &o, many[i], text, sizeof text);
         assert_string_equal(text, "");
         o.outer_momentum_warmup = 0;
         o.outer_momentum = 0.6;
-        tuning_momentum_text(&o, few[i], text, sizeof text);
+        tuning_momentum_text(&decoder, &o, few[i], text, sizeof text);
         assert_string_equal(text, "");
-        tuning_momentum_text(&o, many[i], text, sizeof text);
+        tuning_momentum_text(&decoder, &o, many[i], text, sizeof text);
         assert_non_null(strstr(text, "outer.momentum = 0.9"));
     }
-    o.outer_momentum = 0.9;
-    tuning_momentum_text(&o, 9, text, sizeof text);
+    o.outer_momentum = 0.9; /* a constant one for other optimizers, and encoders */
+    struct settings other_inside[] = {decoder, decoder};
+    other_inside[0].train_optimizer = OPTIM_ADAMW;
+    other_inside[1].data_objective = DATA_OBJECTIVE_MLM;
+    for (size_t i = 0; i < 2; i++) {
+        struct tuning_momentum m = tuning_momentum(&other_inside[i], &o, 150);
+        assert_true(m.measured && m.mu == 0.9 && m.lr == 0 && m.warmup == 0);
+        tuning_momentum_text(&other_inside[i], &o, 150, text, sizeof text);
+        assert_string_equal(text, "");
+    }
+    tuning_momentum_text(&decoder, &o, 9, text, sizeof text);
     assert_string_equal(text, "");
     o.outer_merge = MERGE_RADIAL; /* not measured: the configured momentum, the table's rate */
     o.outer_momentum = 0.8;
-    struct tuning_momentum other = tuning_momentum(&o, 50);
+    struct tuning_momentum other = tuning_momentum(&decoder, &o, 50);
     assert_true(!other.measured && other.mu == 0.8 && other.lr == 0);
     o.outer_merge = MERGE_MEAN;
     o.outer_optimizer = OUTER_OPT_ADAM; /* not measured */
-    tuning_momentum_text(&o, 50, text, sizeof text);
+    tuning_momentum_text(&decoder, &o, 50, text, sizeof text);
     assert_string_equal(text, "");
 }
 
@@ -214,25 +226,25 @@ static void short_rounds_want_a_lower_rate(void **state)
     char text[512];
     struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, 6, 0);
     o.outer_momentum = 0.9;
-    assert_true(fabs(tuning_momentum(&o, 500).lr - 0.26) < 1e-9);
+    assert_true(fabs(tuning_momentum(&decoder, &o, 500).lr - 0.26) < 1e-9);
     tuning_resolve(&o);
-    tuning_momentum_text(&o, 500, text, sizeof text);
+    tuning_momentum_text(&decoder, &o, 500, text, sizeof text);
     assert_non_null(strstr(text, "0.26 is near the best"));
     o.outer_lr = 0.3;
-    tuning_momentum_text(&o, 500, text, sizeof text);
+    tuning_momentum_text(&decoder, &o, 500, text, sizeof text);
     assert_string_equal(text, "");
     o.outer_sync_every = 11; /* halfway between log 6 and log 20 */
-    assert_true(fabs(tuning_momentum(&o, 500).lr - 0.38) < 1e-9);
+    assert_true(fabs(tuning_momentum(&decoder, &o, 500).lr - 0.38) < 1e-9);
     o.outer_sync_every = 1; /* not measured: not below what was */
-    assert_true(fabs(tuning_momentum(&o, 500).lr - 0.26) < 1e-9);
+    assert_true(fabs(tuning_momentum(&decoder, &o, 500).lr - 0.26) < 1e-9);
     o.outer_sync_every = 20; /* the momentum grows at any rate */
     o.outer_lr = 2;
-    assert_true(tuning_momentum(&o, 500).lr == 0.7);
-    tuning_momentum_text(&o, 500, text, sizeof text);
+    assert_true(tuning_momentum(&decoder, &o, 500).lr == 0.7);
+    tuning_momentum_text(&decoder, &o, 500, text, sizeof text);
     assert_null(strstr(text, "near the best"));
     o.outer_sync_every = 6;
     o.outer_optimizer = OUTER_OPT_ADAM;
-    tuning_momentum_text(&o, 500, text, sizeof text);
+    tuning_momentum_text(&decoder, &o, 500, text, sizeof text);
     assert_string_equal(text, "");
 }
 
