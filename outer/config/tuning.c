@@ -135,9 +135,14 @@ static bool is_measured(const struct outer_settings *o)
     return o->outer_optimizer == OUTER_OPT_MOMENTUM && o->outer_merge == MERGE_MEAN;
 }
 
-static bool grows(const struct settings *s)
+/* The runs in which the momentum grew: more than 15 rounds of at least 20 steps, two sites and
+ * more, LAMB in Atoll's own trainer. */
+static bool grows(const struct settings *s, const struct outer_settings *o, int64_t rounds)
 {
-    return s->train_optimizer == OPTIM_LAMB && s->data_objective == DATA_OBJECTIVE_CAUSAL;
+    return rounds > TUNING_GROWTH_ROUNDS && o->outer_sync_every >= TUNING_SHORT_EVERY &&
+           o->outer_sites.count > 1 && !o->outer_momentum_cooldown &&
+           s->train_optimizer == OPTIM_LAMB && s->data_objective == DATA_OBJECTIVE_CAUSAL &&
+           !*s->model_tensors;
 }
 
 struct tuning_momentum tuning_momentum(const struct settings *s, const struct outer_settings *o,
@@ -145,13 +150,13 @@ struct tuning_momentum tuning_momentum(const struct settings *s, const struct ou
 {
     if (rounds < TUNING_LEAST_ROUNDS || !is_measured(o))
         return (struct tuning_momentum){.mu = o->outer_momentum};
+    if (grows(s, o, rounds))
+        return (struct tuning_momentum){true, TABLE_MU, 0.7, 0.3, rounds / 3};
     if (rounds <= TUNING_FEW_ROUNDS)
         return (struct tuning_momentum){true, 0.6, 1, 0, 0};
-    if (o->outer_sync_every < TUNING_SHORT_EVERY)
-        return (struct tuning_momentum){true, TABLE_MU, short_rate(o->outer_sync_every), 0, 0};
-    if (!grows(s))
-        return (struct tuning_momentum){true, TABLE_MU, 0, 0, 0};
-    return (struct tuning_momentum){true, TABLE_MU, 0.7, 0.3, rounds / 3};
+    bool brief = o->outer_sync_every < TUNING_SHORT_EVERY;
+    return (struct tuning_momentum){true, TABLE_MU, brief ? short_rate(o->outer_sync_every) : 0, 0,
+                                    0};
 }
 
 void tuning_momentum_text(const struct settings *s, const struct outer_settings *o, int64_t rounds,
@@ -161,24 +166,27 @@ void tuning_momentum_text(const struct settings *s, const struct outer_settings 
     const struct tuning_momentum best = tuning_momentum(s, o, rounds);
     const double mu = o->outer_momentum;
     *out = 0;
-    if (best.measured && best.mu < BETWEEN && mu > BETWEEN)
+    if (!best.measured || o->outer_momentum_warmup)
+        return;
+    if (best.warmup)
+        snprintf(out, size_bytes,
+                 "runs of 50 and of 150 rounds ended 2 %% lower with a momentum that grows: "
+                 "outer.momentum_start = %.4g, outer.momentum = %.4g, outer.momentum_warmup = "
+                 "%lld, outer.lr = %.4g (docs/choosing.md 2)",
+                 best.start, best.mu, (long long)best.warmup, best.lr);
+    else if (best.mu < BETWEEN && mu > BETWEEN)
         snprintf(out, size_bytes,
                  "%lld rounds of a fragment are few for outer.momentum = %.4g: with %.4g and "
-                 "outer.lr = %.4g a run of 15 rounds ended 1.3 %% lower (docs/choosing.md 2)",
+                 "outer.lr = %.4g "
+                 "runs of 15 and of 50 rounds ended as low or lower (docs/choosing.md 2)",
                  (long long)rounds, mu, best.mu, best.lr);
-    else if (best.measured && best.mu > BETWEEN && mu < BETWEEN)
+    else if (best.mu > BETWEEN && mu < BETWEEN)
         snprintf(out, size_bytes,
                  "%lld rounds of a fragment are enough for outer.momentum = %.4g, which ended 1 to "
-                 "5 %% lower than 0.6 at 50 to 500 rounds (docs/choosing.md 2)",
+                 "4 %% lower "
+                 "than 0.6 at 150 and at 500 rounds (docs/choosing.md 2)",
                  (long long)rounds, best.mu);
-    else if (best.warmup && !o->outer_momentum_warmup)
-        snprintf(out, size_bytes,
-                 "with outer.momentum_start = %.4g and outer.momentum_warmup = %lld runs of 50 and "
-                 "of 150 rounds ended 1.5 %% lower than with a constant momentum "
-                 "(docs/choosing.md 2)",
-                 best.start, (long long)best.warmup);
-    else if (best.mu > BETWEEN && !best.warmup && best.lr > 0 &&
-             o->outer_lr > TUNING_GUARD * best.lr)
+    else if (best.mu > BETWEEN && best.lr > 0 && o->outer_lr > TUNING_GUARD * best.lr)
         snprintf(
             out, size_bytes,
             "outer.lr = %.4g is high for rounds of %lld steps, where %.4g is near the best one "
@@ -188,9 +196,8 @@ void tuning_momentum_text(const struct settings *s, const struct outer_settings 
 
 bool tuning_unmixed(const struct outer_settings *o, int64_t rounds)
 {
-    enum { UNMIXED_ROUNDS = 90 }; /* between 15, where mixing gains, and 150 */
     bool overlaps = o->outer_overlap_steps > 0 && o->outer_overlap_steps < o->outer_sync_every;
-    return overlaps && rounds > UNMIXED_ROUNDS && is_measured(o);
+    return overlaps && rounds > TUNING_FEW_ROUNDS && is_measured(o);
 }
 
 void tuning_overlap_text(const struct outer_settings *o, int64_t rounds, char *out,

@@ -49,12 +49,18 @@ struct tuning tuning_of(const struct outer_settings *o);
 /* The same, and outer.lr = 0 becomes its value, so that it is the value that is pinned. */
 struct tuning tuning_resolve(struct outer_settings *o);
 /* Momentum and rate by the rounds of a fragment: row outer-rounds of docs/reproductions.md, two
- * sites, the rate searched at each momentum. Up to TUNING_FEW_ROUNDS 0.6 with a rate of 1. More, of
- * a decoder with LAMB: a momentum that grows from `start` to 0.9 in the first third, with a rate of
- * 0.7 (with AdamW it ends 1.4 % above a constant one: row trust-layers, one seed). Else a constant
- * 0.9 with the rate of the table (lr 0), and with a lower one where rounds have fewer steps than
+ * sites, the rate searched at each momentum. More than TUNING_GROWTH_ROUNDS of at least
+ * TUNING_SHORT_EVERY steps, of a decoder with LAMB: a momentum that grows from `start` to 0.9 in
+ * the first third, with a rate of 0.7 (with AdamW it ends 1.4 % above a constant one: row
+ * trust-layers, one seed). Else up to TUNING_FEW_ROUNDS 0.6 with a rate of 1, and from there on 0.9
+ * with the rate of the table (lr 0), and with a lower one where rounds have fewer steps than
  * TUNING_SHORT_EVERY. Fewer than TUNING_LEAST_ROUNDS: not measured. */
-enum { TUNING_LEAST_ROUNDS = 10, TUNING_FEW_ROUNDS = 30, TUNING_SHORT_EVERY = 20 };
+enum {
+    TUNING_LEAST_ROUNDS = 10,
+    TUNING_GROWTH_ROUNDS = 30,
+    TUNING_FEW_ROUNDS = 90,
+    TUNING_SHORT_EVERY = 20
+};
 struct tuning_momentum {
     bool measured; /* false: mu is the configured one */
     double mu, lr, start;
@@ -63,7 +69,7 @@ struct tuning_momentum {
 struct tuning_momentum tuning_momentum(const struct settings *s, const struct outer_settings *o,
                                        int64_t rounds);
 /* Which momentum, or which rate of short rounds, ended with less loss in a run of this many rounds;
- * "": the configured one, or nothing is known of this outer.optimizer. */
+ * "": the configured one, one that grows already, or nothing is known of this outer.optimizer. */
 void tuning_momentum_text(const struct settings *s, const struct outer_settings *o, int64_t rounds,
                           char *out, size_t size_bytes);
 /* Is outer.update_alpha = 0 better for overlapped rounds of this run? Row distance-left, 150

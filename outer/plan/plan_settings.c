@@ -124,6 +124,8 @@ enum err plan_settings_text(char **text, struct run *r, const struct plan_option
         snprintf(growth, sizeof growth,
                  "  momentum_start: %.6g  # docs/choosing.md 2\n  momentum_warmup: %lld\n",
                  best.start, (long long)best.warmup);
+    else if (r->o.outer_momentum_warmup) /* the text is merged into this configuration */
+        snprintf(growth, sizeof growth, "  momentum_start: 0\n  momentum_warmup: 0\n");
     TRY_ALLOC(
             *text = arena_printf(
                 &r->perm,

@@ -49,6 +49,8 @@ grep -q "sync_every:" mlm.yaml || fail "no plan for an encoder: $(cat mlm.yaml)"
 grep -q "momentum_start: 0.3 " many.yaml && grep -q "momentum_warmup: [1-9]" many.yaml || fail "no momentum that grows: $(cat many.yaml)"
 "$atoll" train --config many.yaml --train.steps 30000 --dry-run >dry.out 2>&1 || fail "a plan of 30,000 steps is refused: $(cat dry.out)"
 grep -q "momentum_warmup" best.yaml && fail "40 steps: a momentum that grows"
+"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.momentum_warmup 2 --write - >fewer.yaml 2>&1
+grep -q "momentum_warmup: 0" fewer.yaml || fail "the configured momentum that grows stays, and the plan is for another: $(cat fewer.yaml)"
 
 grep -q "probe: link.yaml" best.yaml || fail "the configuration of a plan does not name its probe file"
 

@@ -13,8 +13,8 @@
 #include "outer/config/tuning.h"
 
 static const char *names[32];
-static const struct settings decoder = {.train_optimizer = OPTIM_LAMB,
-                                        .data_objective = DATA_OBJECTIVE_CAUSAL};
+static const struct settings decoder = {
+    .train_optimizer = OPTIM_LAMB, .data_objective = DATA_OBJECTIVE_CAUSAL, .model_tensors = ""};
 
 static struct outer_settings settings(enum outer_opt_kind optimizer, size_t sites, int64_t every,
                                       double lr)
@@ -181,31 +181,22 @@ static void momentum_follows_the_rounds(void **state)
         assert_true(f.measured && f.mu == 0.6 && f.lr == 1 && f.warmup == 0);
         assert_true(m.measured && m.mu == 0.9 && m.lr == 0.7 && m.start == 0.3);
         assert_int_equal(m.warmup, many[i] / 3);
-        o.outer_momentum = 0.9;
         tuning_momentum_text(&decoder, &o, few[i], text, sizeof text);
         assert_non_null(strstr(text, "0.6 and outer.lr = 1"));
-        tuning_momentum_text(&decoder, &o, many[i], text, sizeof text);
-        snprintf(warmup, sizeof warmup, "outer.momentum_warmup = %lld ", (long long)many[i] / 3);
-        assert_non_null(strstr(text, warmup));
+        snprintf(warmup, sizeof warmup, "outer.momentum_warmup = %lld, outer.lr = 0.7",
+                 (long long)many[i] / 3);
+        for (int low = 0; low < 2; low++) {
+            o.outer_momentum = low ? 0.6 : 0.9;
+            tuning_momentum_text(&decoder, &o, many[i], text, sizeof text);
+            assert_non_null(strstr(text, warmup));
+        }
+        tuning_momentum_text(&decoder, &o, few[i], text, sizeof text);
+        assert_string_equal(text, "");
+        o.outer_momentum = 0.9;
         o.outer_momentum_warmup = many[i] / 4; /* it grows already */
         tuning_momentum_text(&decoder, &o, many[i], text, sizeof text);
         assert_string_equal(text, "");
         o.outer_momentum_warmup = 0;
-        o.outer_momentum = 0.6;
-        tuning_momentum_text(&decoder, &o, few[i], text, sizeof text);
-        assert_string_equal(text, "");
-        tuning_momentum_text(&decoder, &o, many[i], text, sizeof text);
-        assert_non_null(strstr(text, "outer.momentum = 0.9"));
-    }
-    o.outer_momentum = 0.9; /* a constant one for other optimizers, and encoders */
-    struct settings other_inside[] = {decoder, decoder};
-    other_inside[0].train_optimizer = OPTIM_ADAMW;
-    other_inside[1].data_objective = DATA_OBJECTIVE_MLM;
-    for (size_t i = 0; i < 2; i++) {
-        struct tuning_momentum m = tuning_momentum(&other_inside[i], &o, 150);
-        assert_true(m.measured && m.mu == 0.9 && m.lr == 0 && m.warmup == 0);
-        tuning_momentum_text(&other_inside[i], &o, 150, text, sizeof text);
-        assert_string_equal(text, "");
     }
     tuning_momentum_text(&decoder, &o, 9, text, sizeof text);
     assert_string_equal(text, "");
@@ -217,6 +208,47 @@ static void momentum_follows_the_rounds(void **state)
     o.outer_optimizer = OUTER_OPT_ADAM; /* not measured */
     tuning_momentum_text(&decoder, &o, 50, text, sizeof text);
     assert_string_equal(text, "");
+}
+
+static void constant(const struct settings *s, struct outer_settings o)
+{
+    static const int64_t few[] = {31, 50, 90}, many[] = {91, 150, 500};
+    char text[512];
+    for (size_t i = 0; i < 3; i++) {
+        struct tuning_momentum f = tuning_momentum(s, &o, few[i]),
+                               m = tuning_momentum(s, &o, many[i]);
+        assert_true(f.measured && f.mu == 0.6 && f.lr == 1 && f.warmup == 0);
+        assert_true(m.measured && m.mu == 0.9 && m.warmup == 0);
+        assert_true((m.lr == 0) == (o.outer_sync_every >= TUNING_SHORT_EVERY));
+        tuning_momentum_text(s, &o, few[i], text, sizeof text);
+        assert_non_null(strstr(text, "0.6 and outer.lr = 1"));
+        o.outer_momentum = 0.6;
+        tuning_momentum_text(s, &o, many[i], text, sizeof text);
+        assert_non_null(strstr(text, "outer.momentum = 0.9"));
+        o.outer_momentum = 0.9;
+    }
+}
+
+/* Where the growth was not measured, or ended higher: other optimizers, encoders, models of other
+ * trainers, short rounds, one site, a cooldown. */
+static void momentum_is_constant_elsewhere(void **state)
+{
+    (void)state;
+    const struct outer_settings two = settings(OUTER_OPT_MOMENTUM, 2, 20, 0);
+    struct settings s = decoder;
+    s.train_optimizer = OPTIM_ADAMW;
+    constant(&s, two);
+    s = decoder;
+    s.data_objective = DATA_OBJECTIVE_MLM;
+    constant(&s, two);
+    s = decoder;
+    s.model_tensors = "tensors.json";
+    constant(&s, two);
+    constant(&decoder, settings(OUTER_OPT_MOMENTUM, 2, 19, 0));
+    constant(&decoder, settings(OUTER_OPT_MOMENTUM, 1, 20, 0));
+    struct outer_settings cooled = two;
+    cooled.outer_momentum_cooldown = 5;
+    constant(&decoder, cooled);
 }
 
 /* The same row: 0.26 at 6 steps, 0.5 at 20; the default of outer.lr is 0.5 at 6 steps. */
@@ -302,6 +334,7 @@ int main(void)
         cmocka_unit_test(unset_takes_the_table_and_is_pinned),
         cmocka_unit_test(radial_takes_a_lower_rate),
         cmocka_unit_test(momentum_follows_the_rounds),
+        cmocka_unit_test(momentum_is_constant_elsewhere),
         cmocka_unit_test(short_rounds_want_a_lower_rate),
         cmocka_unit_test(overlapped_rounds_are_not_mixed),
         cmocka_unit_test(the_layers_alone_are_for_decoders),
