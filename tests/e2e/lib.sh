@@ -13,8 +13,12 @@ export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive NO_COLOR=1
 processes=""
 settings="" # of every process, --section.key value ...
 
+# A child of this script. The number of a process that has ended may be that of a process of another test by now.
+is_child() { grep -qs "^PPid:[[:space:]]*$$\$" "/proc/$1/status"; }
 cleanup() {
-    for p in $processes; do kill -9 "$p" 2>/dev/null || :; done
+    for p in $processes; do
+        is_child "$p" && kill -9 "$p" 2>/dev/null || :
+    done
 }
 trap cleanup EXIT
 trap 'exit 1' INT TERM

@@ -8,7 +8,8 @@ rm -rf "$dir"
 mkdir -p "$dir"
 cd "$dir"
 processes=""
-trap 'for p in $processes; do kill -9 "$p" 2>/dev/null || :; done' EXIT
+# Only children of this script: the number of one that has ended may be that of a process of another test by now.
+trap 'for p in $processes; do ! grep -qs "^PPid:[[:space:]]*$$\$" "/proc/$p/status" || kill -9 "$p" 2>/dev/null || :; done' EXIT
 fail() {
     echo "FAILED: $*"
     tail -n 5 ./*.out
