@@ -17,7 +17,7 @@ settings="" # of every process, --section.key value ...
 is_child() { grep -qs "^PPid:[[:space:]]*$$\$" "/proc/$1/status"; }
 cleanup() {
     for p in $processes; do
-        is_child "$p" && kill -9 "$p" 2>/dev/null || :
+        ! is_child "$p" || kill -9 "$p" 2>/dev/null || :
     done
 }
 trap cleanup EXIT
