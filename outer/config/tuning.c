@@ -218,17 +218,17 @@ bool tuning_trust_hidden(const struct settings *s)
            s->train_trust_layers == TRAIN_TRUST_LAYERS_ALL && !s->train_trust_all;
 }
 
-static void log_text(enum log_level level, const char *member, const char *text)
+static void log_advice(const char *text)
 {
     char quoted[600];
     if (*text)
-        log_event(level, "outer_lr", "%s=%s", member, log_quote(quoted, sizeof quoted, text));
+        log_event(LOG_INFO, "outer_lr", "advice=%s", log_quote(quoted, sizeof quoted, text));
 }
 
 void tuning_log(const struct tuning *t, const struct settings *s, const struct outer_settings *o,
                 int64_t rounds)
 {
-    char text[512];
+    char text[512], quoted[600];
     log_event(LOG_INFO, "outer_lr",
               "value=%.4g source=%s %s=%.4g sites=%u steps=%lld momentum=%.4g", t->lr,
               !t->from_table ? "set"
@@ -236,9 +236,10 @@ void tuning_log(const struct tuning *t, const struct settings *s, const struct o
                              : "table",
               t->own ? "default" : "published", t->right_lr, t->sites, (long long)t->every, t->mu);
     tuning_warning(t, text, sizeof text);
-    log_text(LOG_WARN, "why", text);
+    if (*text)
+        log_event(LOG_WARN, "outer_lr", "why=%s", log_quote(quoted, sizeof quoted, text));
     tuning_momentum_text(s, o, rounds, text, sizeof text);
-    log_text(LOG_INFO, "advice", text);
+    log_advice(text);
     tuning_overlap_text(o, rounds, text, sizeof text);
-    log_text(LOG_INFO, "advice", text);
+    log_advice(text);
 }
