@@ -135,13 +135,17 @@ static bool is_measured(const struct outer_settings *o)
     return o->outer_optimizer == OUTER_OPT_MOMENTUM && o->outer_merge == MERGE_MEAN;
 }
 
-/* The runs in which the momentum grew: more than 15 rounds of at least 20 steps, two sites and
- * more, LAMB in Atoll's own trainer. */
+static bool lamb_decoder(const struct settings *s)
+{
+    return s->train_optimizer == OPTIM_LAMB && s->data_objective == DATA_OBJECTIVE_CAUSAL;
+}
+
+/* Is this a run like those whose momentum grew? Rows outer-rounds and trust-layers: 50 to 150
+ * rounds of 20 to 60 steps, two and four sites, LAMB in Atoll's own trainer, no cooldown. */
 static bool grows(const struct settings *s, const struct outer_settings *o, int64_t rounds)
 {
     return rounds > TUNING_GROWTH_ROUNDS && o->outer_sync_every >= TUNING_SHORT_EVERY &&
-           o->outer_sites.count > 1 && !o->outer_momentum_cooldown &&
-           s->train_optimizer == OPTIM_LAMB && s->data_objective == DATA_OBJECTIVE_CAUSAL &&
+           o->outer_sites.count > 1 && !o->outer_momentum_cooldown && lamb_decoder(s) &&
            !*s->model_tensors;
 }
 
@@ -153,10 +157,10 @@ struct tuning_momentum tuning_momentum(const struct settings *s, const struct ou
     if (grows(s, o, rounds))
         return (struct tuning_momentum){true, TABLE_MU, 0.7, 0.3, rounds / 3};
     if (rounds <= TUNING_FEW_ROUNDS)
-        return (struct tuning_momentum){true, 0.6, 1, 0, 0};
+        return (struct tuning_momentum){.measured = true, .mu = 0.6, .lr = 1};
     bool brief = o->outer_sync_every < TUNING_SHORT_EVERY;
-    return (struct tuning_momentum){true, TABLE_MU, brief ? short_rate(o->outer_sync_every) : 0, 0,
-                                    0};
+    return (struct tuning_momentum){
+        .measured = true, .mu = TABLE_MU, .lr = brief ? short_rate(o->outer_sync_every) : 0};
 }
 
 void tuning_momentum_text(const struct settings *s, const struct outer_settings *o, int64_t rounds,
@@ -214,8 +218,8 @@ void tuning_overlap_text(const struct outer_settings *o, int64_t rounds, char *o
 
 bool tuning_trust_hidden(const struct settings *s)
 {
-    return s->train_optimizer == OPTIM_LAMB && s->data_objective == DATA_OBJECTIVE_CAUSAL &&
-           s->train_trust_layers == TRAIN_TRUST_LAYERS_ALL && !s->train_trust_all;
+    return lamb_decoder(s) && s->train_trust_layers == TRAIN_TRUST_LAYERS_ALL &&
+           !s->train_trust_all;
 }
 
 static void log_advice(const char *text)

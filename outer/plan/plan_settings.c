@@ -96,6 +96,8 @@ struct outer_settings plan_settings_chosen(const struct run *r, const struct pla
     struct tuning_momentum best =
         tuning_momentum(&r->s, &s, (int64_t)schedule_rounds(&o->schedule, 0));
     s.outer_momentum = best.mu;
+    s.outer_momentum_start = best.start;
+    s.outer_momentum_warmup = best.warmup;
     s.outer_lr = best.lr; /* 0: of the table */
     tuning_resolve(&s);
     /* A full residual of a codec that sends a few values grows without bound: docs/results.md 5.3.
@@ -120,12 +122,11 @@ enum err plan_settings_text(char **text, struct run *r, const struct plan_option
                             : "";
     char rate[48], growth[96] = "";
     snprintf(rate, sizeof rate, best.lr > 0 ? "%.6g" : "0  # of the table: %.6g", run.outer_lr);
-    if (best.warmup)
+    /* The text is merged into the configuration r->o: it takes back a growth that stands there. */
+    if (run.outer_momentum_warmup || r->o.outer_momentum_warmup)
         snprintf(growth, sizeof growth,
                  "  momentum_start: %.6g  # docs/choosing.md 2\n  momentum_warmup: %lld\n",
-                 best.start, (long long)best.warmup);
-    else if (r->o.outer_momentum_warmup) /* the text is merged into this configuration */
-        snprintf(growth, sizeof growth, "  momentum_start: 0\n  momentum_warmup: 0\n");
+                 run.outer_momentum_start, (long long)run.outer_momentum_warmup);
     TRY_ALLOC(
             *text = arena_printf(
                 &r->perm,
