@@ -47,10 +47,10 @@ def append(path, session, machine, commit, row, asked, minutes):
 
 class Recorded:
     """The newest session of a row in the CSV. As a function: (Run, name) -> Sample. seeds_of(run): what a searched run needs;
-    searching: how many of them search its rate."""
+    searching_of(run): how many of them search its rate."""
 
-    def __init__(self, path, row, seeds_of=None, searching=None):
-        self.seeds_of, self.searching = seeds_of, searching
+    def __init__(self, path, row, seeds_of=None, searching_of=None):
+        self.seeds_of, self.searching_of = seeds_of, searching_of
         lines = []
         if os.path.exists(path):
             with open(path, newline="", encoding="utf-8") as f:
@@ -76,7 +76,7 @@ class Recorded:
             seeds = self.seeds_of(run.name)
             if not seeds:
                 raise Missing(f"run {run.name} has other seeds")
-            rate, losses = search.best(seeds, search.losses_of(run.name, self.lines), self.searching)
+            rate, losses = search.best(seeds, search.losses_of(run.name, self.lines), self.searching_of(run.name))
             return Sample(losses, seeds) if name == "best" else Sample([rate])
         found = {r["seed"]: float(r["value"]) for r in self.lines if r["run"] == run.name and r["measure"] == name}
         if not found:
@@ -189,7 +189,7 @@ def overview(rows, path):
     ages, guards = fresh.read(folder / "fresh.csv"), broken.read(folder / "broken.csv")
     lines = ["| method | claim | here | verdict | yes | guarded by | age |", "|---|---|---|---|---|---|---|"]
     for row in rows:
-        found = Recorded(path, row.name, row.seeds_of, row.searching)
+        found = Recorded(path, row.name, row.seeds_of, row.searching_of)
         claim, ours = next(((c, o) for c, o, _ in row.claims if o), ({"what": ""}, None))
         results = judged(row, found, floors=Floors(row, folder / "floors.csv"), guards=guards)
         age = f"{found.session[:10]}, {fresh.told(row, found.session, found.commit.split(), ages)}" if found.session else "not run yet"
@@ -207,7 +207,7 @@ def page(rows, path):
     guards = broken.read(pathlib.Path(path).parent / "broken.csv")
     lines = [HEAD, *overview(rows, path), ""]
     for row in rows:
-        found = Recorded(path, row.name, row.seeds_of, row.searching)
+        found = Recorded(path, row.name, row.seeds_of, row.searching_of)
         lines += [f"## {row.name}", "", f"{row.title}.", f"`deploy/reproduce.sh {row.name}`, about {row.minutes} minutes.", ""]
         if found.session is None:
             lines += ["Not run yet.", ""]

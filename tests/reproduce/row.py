@@ -14,7 +14,8 @@ from verdict import calls
 HERE = pathlib.Path(__file__).parent
 ROW = ("title", "work", "minutes", "claim", "needs", "build", "base", "runs", "reference", "formula", "seeds", "searching", "accept", "quick",
        "files", "broken", "models", "data")
-RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "shares", "every_s_of", "from", "seeds", "program", "search", "search_of", "wan")
+RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "shares", "every_s_of", "from", "seeds", "program", "search", "search_of", "searching",
+       "wan")
 CLAIM = ("what", "value", "here", "ours", "reference")
 BROKEN = ("mutant", "set", "runs", "accept", "base", "tokens", "none")
 QUICK = ("tokens", "seeds", "runs", "accept", "base", "cheap")
@@ -186,10 +187,9 @@ class Row:
         self.read_runs()
         self.read_expressions()
         self.read_broken()
-        self.searching = y.get("searching")
-        if self.searching is not None and not (
-                self.searched() and type(self.searching) is int and 1 <= self.searching <= len(self.seeds)):
-            y.fail("searching", f"searching: {self.searching}: how many of the {len(self.seeds)} seeds, in a row whose rates are searched")
+        self.check_searching(y, self.seeds, bool(self.searched()))
+        for name, run in self.runs.items():
+            self.check_searching(run, self.seeds_of(name), "search" in run)
 
     def read_runs(self):
         y, self.runs = self.yaml, {}
@@ -242,6 +242,16 @@ class Row:
     def seeds_of(self, name):
         """Of a run."""
         return self.runs[name].get("seeds") or self.seeds
+
+    def searching_of(self, name):
+        """Of a run: how many of its seeds search its rate; None: all."""
+        return self.runs[name].get("searching", self.yaml.get("searching"))
+
+    @staticmethod
+    def check_searching(mapping, seeds, searched):
+        count = mapping.get("searching")
+        if count is not None and not (searched and type(count) is int and 1 <= count <= len(seeds)):
+            mapping.fail("searching", f"searching: {count}: how many of the {len(seeds)} seeds, in a row whose rates are searched")
 
     def searched(self):
         """The runs whose rate is searched: none, or all."""

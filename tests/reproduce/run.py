@@ -233,7 +233,7 @@ class Runner:
 
     def recorded(self, row):
         """What results.csv has of a searched row; with --again only since this program began."""
-        found = page.Recorded(RESULTS, row.name, row.seeds_of, row.searching)
+        found = page.Recorded(RESULTS, row.name, row.seeds_of, row.searching_of)
         if self.again and found.session != self.now:
             found.session, found.lines = self.now, []
         return found
@@ -246,7 +246,7 @@ class Runner:
                 self.lock(row, name)
                 self.job(row, search.named(name, row.runs[name]["search"][0]), row.seeds[0], False).dry_run()
                 grid, seeds = row.runs[name]["search"], row.seeds_of(name)[:self.most_seeds]
-                while points := search.wanted(grid, seeds, self.known(row, name), row.searching):
+                while points := search.wanted(grid, seeds, self.known(row, name), row.searching_of(name)):
                     self.point(row, search.named(name, points[0][0]), points[0][1])
             except Bad as wrong:
                 self.progress.say(f"{row.name}, {name}: {wrong}")
@@ -393,7 +393,7 @@ def known_row(path):
 
 def digests(paths):
     for row in map(known_row, paths):
-        found = page.Recorded(RESULTS, row.name, row.seeds_of, row.searching)
+        found = page.Recorded(RESULTS, row.name, row.seeds_of, row.searching_of)
         if found.session:
             fresh.backfill(RESULTS.parent / "fresh.csv", row, found.session, found.commit.split())
     return 0

@@ -601,6 +601,9 @@ class Rows(unittest.TestCase):
         ran = self.searched(text)
         self.assertEqual([p for p in ran if p[0][0] == "a"], [("a@0.01", 1), ("a@0.02", 1), ("a@0.04", 1), ("a@0.02", 2), ("a@0.02", 3)])
         self.assertEqual(self.searched(text), [])
+        of_run = SEARCHED.replace("search: [0.01", "searching: 1, search: [0.01", 1)
+        self.assertNotEqual(of_run, SEARCHED)
+        self.assertEqual((self.row(of_run).searching_of("a"), self.row(of_run).searching_of("b")), (1, None))
         for wrong in ("0", "4", "yes", "1.5"):
             with self.assertRaises(Bad) as caught:
                 self.row(text.replace("searching: 1", f"searching: {wrong}"))
@@ -622,7 +625,7 @@ class Rows(unittest.TestCase):
 
         def told():
             row = Row(row_path, Workloads())
-            found = page.Recorded(pathlib.Path(self.folder.name) / "r.csv", "s", row.seeds_of)
+            found = page.Recorded(pathlib.Path(self.folder.name) / "r.csv", "s", row.seeds_of, row.searching_of)
             return page.judged(row, found)[0].verdict.word, page.told(row.claims[0][1], found)
         self.searched(text, only=("--seeds", "1"))
         self.assertEqual(told(), (UNDECIDED, f"{bowl(0.021)(0.02, 1) / bowl(0.05)(0.04, 1):.5g}, n 1"))
@@ -637,7 +640,7 @@ class Rows(unittest.TestCase):
         self.assertEqual({seed for name, seed in ran if name[0] == "a"}, {2})
         self.assertEqual({seed for name, seed in ran if name[0] == "b"}, {1, 2, 3})
         row = Row(pathlib.Path(self.folder.name) / "s.yaml", Workloads())
-        found = page.Recorded(pathlib.Path(self.folder.name) / "r.csv", "s", row.seeds_of)
+        found = page.Recorded(pathlib.Path(self.folder.name) / "r.csv", "s", row.seeds_of, row.searching_of)
         self.assertEqual([len(found(Run(n), "best").values) for n in "ab"], [1, 3])
 
     def test_a_search_elsewhere_leaves_every_loss_and_the_curves_of_the_best_rates(self):
