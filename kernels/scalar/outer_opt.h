@@ -24,7 +24,9 @@ enum { OUTER_SLABS = 2 }; /* most slabs of a method */
     R(X, OUTER_OPT_SGD, sgd, 0, .momentum = false)                                                 \
     R(X, OUTER_OPT_AVERAGE, average, 0, .rate = 1, .fixed = true)                                  \
     R(X, OUTER_OPT_ADAM, adam, 2, .momentum = true, .squares = true, .rate = 0.01f,                \
-      .slab = {"momentum", "squares"})
+      .slab = {"momentum", "squares"})                                                             \
+    R(X, OUTER_OPT_PRIMAL, primal, 1, .momentum = true, .interpolates = true, .rate = 7,           \
+      .slab = {"offset"})
 /* X(VALUE, name) */
 #define OUTER_OPT_PAIR(X, value, name, ...) X(value, name)
 #define OUTER_OPT_LIST(X)                   OUTER_OPT_ROWS(OUTER_OPT_PAIR, X)
@@ -41,6 +43,7 @@ struct outer_scalars { /* of one step */
     float fraction;   /* 1/N in a cycle of N rounds */
     bool first, last; /* round of the cycle; both when N is 1 */
     float beta2, eps;
+    float interpolation; /* share of the average in theta */
 };
 
 #include "kernels/scalar/outer_nesterov.h"
@@ -48,5 +51,6 @@ struct outer_scalars { /* of one step */
 #include "kernels/scalar/outer_sgd.h"
 #include "kernels/scalar/outer_average.h"
 #include "kernels/scalar/outer_adam.h"
+#include "kernels/scalar/outer_primal.h"
 
 #endif

@@ -629,13 +629,17 @@ static void check_outer_optimizer(struct config_rules *r, const struct outer_set
     const struct {
         const char *key;
         double value, fallback;
-    } of_squares[] = {{"outer.beta2", o->outer_beta2, 0.99}, {"outer.eps", o->outer_eps, 0.001}};
-    for (size_t i = 0; i < sizeof of_squares / sizeof *of_squares; i++)
-        if (of_squares[i].value != of_squares[i].fallback && !row->squares)
+        bool used;
+        const char *optimizer;
+    } owned[] = {{"outer.beta2", o->outer_beta2, 0.99, row->squares, "adam"},
+                 {"outer.eps", o->outer_eps, 0.001, row->squares, "adam"},
+                 {"outer.interpolation", o->outer_interpolation, 0.9, row->interpolates, "primal"}};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        if (owned[i].value != owned[i].fallback && !owned[i].used)
             config_broken(r,
-                          "%s = %g belongs to outer.optimizer = adam; outer.optimizer is %s: leave "
+                          "%s = %g belongs to outer.optimizer = %s; outer.optimizer is %s: leave "
                           "it out",
-                          of_squares[i].key, of_squares[i].value, name);
+                          owned[i].key, owned[i].value, owned[i].optimizer, name);
     if (o->outer_lr_schedule != ANNEAL_CONSTANT && row->fixed)
         config_broken(r,
                       "outer.lr_schedule = %s: outer.optimizer = %s has the rate %g in every "

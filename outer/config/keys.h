@@ -213,9 +213,9 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "applies the momentum; 1 is nesterov.")                                              \
     X(outer, lr, REAL, .fallback = "0", .min = 0, .max = 10, .pinned = true,                       \
       .help = "Outer learning rate; 0: the published one for this many sites and steps "           \
-              "(--dry-run prints it). adam: 0.01. average uses 1.")                                \
+              "(--dry-run prints it). adam: 0.01; primal: 7. average uses 1.")                     \
     X(outer, momentum, REAL, .fallback = "0.9", .min = 0, .max = 0.9999, .pinned = true,           \
-      .help = "Outer momentum of nesterov, beta1 of adam.")                                        \
+      .help = "Outer momentum of nesterov, beta1 of adam, decay of the average of primal.")        \
     X(outer, beta2, REAL, .level = CONFIG_EXPERT, .fallback = "0.99", .min = 0, .max = 0.9999,     \
       .pinned = true, .later = true,                                                               \
       .help = "Decay of the mean of squares of outer.optimizer = adam.")                           \
@@ -223,6 +223,10 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .pinned = true, .later = true,                                                               \
       .help = "tau of FedAdam: added to the root of the mean of squares of outer.optimizer = "     \
               "adam; its square is the first value of that mean.")                                 \
+    X(outer, interpolation, REAL, .level = CONFIG_EXPERT, .fallback = "0.9", .min = 0, .max = 1,   \
+      .pinned = true, .later = true,                                                               \
+      .help = "Share of the average in the parameters that a round of outer.optimizer = primal "   \
+              "begins with; the rest is the iterate. Equal to outer.momentum: nesterov.")          \
     X(outer, momentum_warmup, INT, .level = CONFIG_EXPERT, .fallback = "0", .min = 0, .max = 1e9,  \
       .unit = "rounds", .pinned = true, .later = true,                                             \
       .help = "The outer momentum goes from outer.momentum_start in the first round of a "         \

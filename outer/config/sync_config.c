@@ -71,6 +71,7 @@ enum err sync_config_optimizer(struct outer_opt *o, const struct outer_settings 
         o->delay = (unsigned)s->outer_nesterov_period;
     o->beta2 = (float)s->outer_beta2;
     o->eps = (float)s->outer_eps;
+    o->interpolation = (float)s->outer_interpolation;
     o->merge = s->outer_merge;
     if (o->merge == MERGE_EDIT)
         o->length_max = (float)s->outer_edit_norm;

@@ -24,7 +24,8 @@ enum err outer_opt_make(struct outer_opt *o, enum outer_opt_kind kind, float lr,
                             .mu = row->momentum ? mu : 0,
                             .delay = 1,
                             .beta2 = 0.99f,
-                            .eps = 1e-3f};
+                            .eps = 1e-3f,
+                            .interpolation = 0.9f};
     return ERR_OK;
 }
 
@@ -60,7 +61,8 @@ void outer_opt_step(struct dev *d, const struct outer_opt *o, const struct outer
                                                  ? round % o->delay == 0
                                                  : round % o->delay == o->delay - 1,
                                      .beta2 = o->beta2,
-                                     .eps = o->eps},
+                                     .eps = o->eps,
+                                     .interpolation = o->interpolation},
                                .count = count};
     for (unsigned i = 0; i < OUTER_SLABS; i++) {
         ASSERT((i < outer_opt_slabs(o)) == (s->slab[i] != NULL));

@@ -12,11 +12,12 @@ struct outer_opt_row { /* of an optimizer, all that the outer loop knows of it *
     const char *
         slab[OUTER_SLABS]; /* names of the arrays that it keeps in addition to theta; NULL: fewer */
     bool squares;          /* the last slab is a mean of squares: it begins at eps^2, others at 0 */
-    bool momentum; /* slab 0 is one: outer.momentum and what the rounds change of it apply */
+    bool momentum;         /* outer.momentum and what the rounds change of it apply to slab 0 */
     bool cycle; /* the step depends on the round's place in a cycle of outer.nesterov_period rounds
                  */
-    float rate; /* default of outer.lr; 0: the published rate of outer/config/tuning.h */
-    bool fixed; /* the rate is always `rate` */
+    bool interpolates; /* theta lies between an iterate and its average: outer.interpolation */
+    float rate;        /* default of outer.lr; 0: the published rate of outer/config/tuning.h */
+    bool fixed;        /* the rate is always `rate` */
 };
 struct outer_opt {
     enum outer_opt_kind kind;
@@ -24,6 +25,7 @@ struct outer_opt {
                               annealing */
     unsigned delay;        /* rounds of a cycle; 1 without one */
     float beta2, eps;      /* of a mean of squares */
+    float interpolation;   /* share of the average in theta */
     enum merge_kind merge; /* how contributions become the mean that it takes */
     float length_max;      /* of the mean, merge edit; 0: no bound */
     struct anneal anneal;

@@ -203,8 +203,8 @@ struct step { /* settings of one outer step */
     double lr, mu;
 };
 
-/* DiLoCo (2311.08105), delayed Nesterov (2401.09135), FedAdam (2003.00295): what becomes of one
- * parameter. */
+/* DiLoCo (2311.08105), delayed Nesterov (2401.09135), FedAdam (2003.00295), primal averaging
+ * (2512.17131): what becomes of one parameter. */
 static const char *step_check(const struct sim_judged *c, const struct step *o, size_t k,
                               double mean)
 {
@@ -235,6 +235,13 @@ static const char *step_check(const struct sim_judged *c, const struct step *o, 
         second = 0.99 * (double)c->second[0][k] + 0.01 * mean * mean;
         theta -= o->lr * momentum / (sqrt(second) + 1e-3);
         break;
+    case OUTER_OPT_PRIMAL: {
+        double iterate = theta + 0.9 * before - o->lr * mean, average = theta - 0.1 * before;
+        average = o->mu * average + (1 - o->mu) * iterate;
+        momentum = iterate - average;
+        theta = 0.9 * average + 0.1 * iterate;
+        break;
+    }
     }
     double scale = fabs(mean) + fabs(momentum) + fabs(theta);
     if (!same((double)c->theta[1][k], theta, scale))

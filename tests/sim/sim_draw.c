@@ -128,6 +128,7 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
         WARMUP,
         COOLDOWN,
         ADAM,       /* in place of Nesterov: the other seeds have what they had */
+        PRIMAL,     /* the same */
         MASKED = 43 /* not in the seeds that found something before: tests/sim/test_sim.c */
     };
     enum { MASKED_IN = 10, MASKED_IS = 6, ARCHIVES = 44, ARCHIVES_IN = 14, ARCHIVES_IS = 5 };
@@ -153,6 +154,8 @@ static struct sim_options draw(uint64_t seed, const struct most *most)
     o.optimizer = optimizers[DRAW(OPTIMIZER, 4)];
     if (o.optimizer == OUTER_OPT_MOMENTUM && DRAW(ADAM, 4) == 0)
         o.optimizer = OUTER_OPT_ADAM;
+    if (o.optimizer == OUTER_OPT_MOMENTUM && DRAW(PRIMAL, 4) == 0)
+        o.optimizer = OUTER_OPT_PRIMAL;
     o.delay = o.optimizer == OUTER_OPT_DELAYED ? 1 + o.sites : 1;
     o.strict = DRAW(STRICT, 2);
     o.overlap =

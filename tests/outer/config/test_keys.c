@@ -318,6 +318,9 @@ static void each_rule_names_what_to_do(void **state)
     refused("--outer.beta2 0.9", "outer.beta2 = 0.9 belongs to outer.optimizer = adam");
     refused("--outer.optimizer sgd --outer.eps 0.1", "outer.optimizer is sgd: leave it out");
     assert_int_equal(checked("--outer.optimizer adam --outer.beta2 0.9 --outer.eps 0.1"), ERR_OK);
+    refused("--outer.interpolation 0.5", "outer.interpolation = 0.5 belongs to outer.optimizer = "
+                                         "primal; outer.optimizer is nesterov: leave it out");
+    assert_int_equal(checked("--outer.optimizer primal --outer.interpolation 0.5"), ERR_OK);
     refused("--outer.optimizer average --outer.lr_schedule cosine",
             "the nearest is outer.optimizer = sgd with outer.lr = 1");
     refused("--run.dir a/b --privacy.unit sequence --privacy.noise_multiplier 1 --privacy.ledger "

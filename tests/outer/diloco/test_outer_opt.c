@@ -108,6 +108,56 @@ static void delayed_follows_float64(void **state)
     }
 }
 
+/* 2512.17131, as published, in float64: the iterate, its average and the point between them, with a
+ * momentum that changes. */
+static void primal_follows_float64(void **state)
+{
+    (void)state;
+    static double y[COUNT], x[COUNT], z[COUNT];
+    struct outer_opt o;
+    assert_int_equal(outer_opt_make(&o, OUTER_OPT_PRIMAL, 3.0f, 0.9f), ERR_OK);
+    assert_true(outer_opt_slabs(&o) == 1 && outer_opt_bytes(&o) == 8);
+    o.interpolation = 0.75f;
+    start();
+    for (size_t i = 0; i < COUNT; i++)
+        x[i] = y[i] = z[i] = (double)theta[i];
+    for (uint64_t t = 0; t < 20; t++) {
+        o.mu = 0.3f + 0.03f * (float)t;
+        for (size_t i = 0; i < COUNT; i++)
+            mean[i] = 0.01f * rng_normal(3 + t, RNG_TEST, i);
+        outer_opt_step(dev, &o, &state_of, mean, t, COUNT);
+        for (size_t i = 0; i < COUNT; i++) {
+            z[i] -= 3.0 * (double)mean[i];
+            x[i] = (double)o.mu * x[i] + (1 - (double)o.mu) * z[i];
+            y[i] = 0.75 * x[i] + 0.25 * z[i];
+            assert_true(fabs((double)theta[i] - y[i]) < 4e-6);
+            assert_true(fabs((double)momentum[i] - (z[i] - x[i])) < 1e-6);
+        }
+    }
+}
+
+/* Interpolation at the momentum: Nesterov's steps with the rate times 1 - mu. */
+static void primal_at_the_momentum_is_nesterov(void **state)
+{
+    (void)state;
+    static float other[COUNT], buf[COUNT];
+    struct outer_opt n, p;
+    assert_int_equal(outer_opt_make(&n, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&p, OUTER_OPT_PRIMAL, 7.0f, 0.9f), ERR_OK);
+    assert_true(p.interpolation == 0.9f);
+    start();
+    memcpy(other, theta, sizeof other);
+    memset(buf, 0, sizeof buf);
+    for (uint64_t t = 0; t < 20; t++) {
+        for (size_t i = 0; i < COUNT; i++)
+            mean[i] = 0.01f * rng_normal(3 + t, RNG_TEST, i);
+        outer_opt_step(dev, &p, &state_of, mean, t, COUNT);
+        outer_opt_step(dev, &n, &(struct outer_opt_state){other, {buf}}, mean, t, COUNT);
+        for (size_t i = 0; i < COUNT; i++)
+            assert_true(fabs((double)theta[i] - (double)other[i]) < 4e-6);
+    }
+}
+
 /* One step for every N rounds of the same mean, up to the roundings of N steps. */
 static void a_cycle_is_one_step_on_its_mean(void **state)
 {
@@ -240,6 +290,8 @@ int main(void)
         cmocka_unit_test(first_step_of_nesterov),
         cmocka_unit_test(ten_steps_follow_float64),
         cmocka_unit_test(delayed_follows_float64),
+        cmocka_unit_test(primal_follows_float64),
+        cmocka_unit_test(primal_at_the_momentum_is_nesterov),
         cmocka_unit_test(a_cycle_is_one_step_on_its_mean),
         cmocka_unit_test(a_delay_of_one_is_nesterov),
         cmocka_unit_test(adam_is_the_papers),
