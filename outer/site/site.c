@@ -435,11 +435,10 @@ static void metrics_of_round(struct site *s, unsigned fragment)
     const struct outer_opt o = outer_state_optimizer(m, fragment, before->round);
     struct outer_metrics_state *g = &s->own.metrics[fragment];
     const float *mean = codec_sample(m->work, m->mean, g->stride, g->count);
-    const float *momentum = outer_opt_row(o.kind)->momentum ? before->slab[0] : NULL;
-    metrics_round(g, before->round, mean, momentum,
-                  !momentum                                       ? 0
-                  : o.delay > 1 || outer_opt_row(o.kind)->squares ? NAN
-                                                                  : (double)o.mu);
+    const struct outer_opt_row *row = outer_opt_row(o.kind);
+    const float *momentum = row->momentum && !row->interpolates ? before->slab[0] : NULL;
+    bool other = o.delay > 1 || row->squares || row->interpolates; /* than gain's formula */
+    metrics_round(g, before->round, mean, momentum, other ? NAN : momentum ? (double)o.mu : 0);
 }
 
 /* An aborted round: no aggregate, the state stays. What this site sent goes back into its residual
