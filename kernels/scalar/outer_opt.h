@@ -25,8 +25,7 @@ enum { OUTER_SLABS = 2 }; /* most slabs of a method */
     R(X, OUTER_OPT_AVERAGE, average, 0, .rate = 1, .fixed = true)                                  \
     R(X, OUTER_OPT_ADAM, adam, 2, .momentum = true, .squares = true, .rate = 0.01f,                \
       .slab = {"momentum", "squares"})                                                             \
-    R(X, OUTER_OPT_PRIMAL, primal, 1, .momentum = true, .interpolates = true, .rate = 7,           \
-      .slab = {"offset"})
+    R(X, OUTER_OPT_PRIMAL, primal, 1, .momentum = true, .interpolates = true, .slab = {"offset"})
 /* X(VALUE, name) */
 #define OUTER_OPT_PAIR(X, value, name, ...) X(value, name)
 #define OUTER_OPT_LIST(X)                   OUTER_OPT_ROWS(OUTER_OPT_PAIR, X)
@@ -43,7 +42,7 @@ struct outer_scalars { /* of one step */
     float fraction;   /* 1/N in a cycle of N rounds */
     bool first, last; /* round of the cycle; both when N is 1 */
     float beta2, eps;
-    float interpolation; /* share of the average in theta */
+    float interpolation, interpolation_next; /* share of the average in theta, before and after */
 };
 
 #include "kernels/scalar/outer_nesterov.h"

@@ -4,9 +4,9 @@
 /* Generalized primal averaging (2512.17131) on the mean delta: an iterate z steps, an average x
  * follows it, and a round begins at y between them, which is theta.
  *     z = z - lr*mean;  x = mu*x + (1 - mu)*z;  theta = c*x + (1 - c)*z
- * mu: outer.momentum, c: outer.interpolation. Kept is offset = z - x alone; it is 0 at first, where
- * the three are one. c = mu takes the steps of Nesterov's momentum with a rate of lr*(1 - mu). Part
- * of outer_opt.h. */
+ * mu: outer.momentum, c: outer.interpolation, 1 in the last round of the run, which ends at x. Kept
+ * is offset = z - x alone; it is 0 at first, where the three are one. With a constant mu and lr, c
+ * = mu takes the steps of Nesterov's momentum with a rate of lr*(1 - mu). Part of outer_opt.h. */
 
 SCALAR float outer_primal_step(float theta, float *offset, float *unused, float mean,
                                const struct outer_scalars *k)
@@ -15,10 +15,10 @@ SCALAR float outer_primal_step(float theta, float *offset, float *unused, float 
     float step = k->lr * mean;
     float moved = *offset - step;
     float next = k->mu * moved;
-    float shrunk = *offset - next;
+    float behind = k->interpolation * *offset, ahead = k->interpolation_next * next;
+    float shrunk = behind - ahead;
     *offset = next;
-    float ahead = k->interpolation * shrunk;
-    float change = step - ahead;
+    float change = step - shrunk;
     return theta - change;
 }
 

@@ -633,7 +633,8 @@ static void check_outer_optimizer(struct config_rules *r, const struct outer_set
         const char *optimizer;
     } owned[] = {{"outer.beta2", o->outer_beta2, 0.99, row->squares, "adam"},
                  {"outer.eps", o->outer_eps, 0.001, row->squares, "adam"},
-                 {"outer.interpolation", o->outer_interpolation, 0.9, row->interpolates, "primal"}};
+                 {"outer.interpolation", o->outer_interpolation, OUTER_INTERPOLATION,
+                  row->interpolates, "primal"}};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         if (owned[i].value != owned[i].fallback && !owned[i].used)
             config_broken(r,

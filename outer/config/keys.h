@@ -211,9 +211,9 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .min = 1, .max = 1e4, .unit = "rounds", .pinned = true,                                      \
       .help = "N of delayed_nesterov: every round steps by 1/N of the mean, every N-th also "      \
               "applies the momentum; 1 is nesterov.")                                              \
-    X(outer, lr, REAL, .fallback = "0", .min = 0, .max = 10, .pinned = true,                       \
+    X(outer, lr, REAL, .fallback = "0", .min = 0, .max = 100, .pinned = true,                      \
       .help = "Outer learning rate; 0: the published one for this many sites and steps "           \
-              "(--dry-run prints it). adam: 0.01; primal: 7. average uses 1.")                     \
+              "(--dry-run prints it). adam: 0.01. average uses 1.")                                \
     X(outer, momentum, REAL, .fallback = "0.9", .min = 0, .max = 0.9999, .pinned = true,           \
       .help = "Outer momentum of nesterov, beta1 of adam, decay of the average of primal.")        \
     X(outer, beta2, REAL, .level = CONFIG_EXPERT, .fallback = "0.99", .min = 0, .max = 0.9999,     \
@@ -226,7 +226,7 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
     X(outer, interpolation, REAL, .level = CONFIG_EXPERT, .fallback = "0.9", .min = 0, .max = 1,   \
       .pinned = true, .later = true,                                                               \
       .help = "Share of the average in the parameters that a round of outer.optimizer = primal "   \
-              "begins with; the rest is the iterate. Equal to outer.momentum: nesterov.")          \
+              "begins with; the rest is the iterate. The last round ends at the average.")         \
     X(outer, momentum_warmup, INT, .level = CONFIG_EXPERT, .fallback = "0", .min = 0, .max = 1e9,  \
       .unit = "rounds", .pinned = true, .later = true,                                             \
       .help = "The outer momentum goes from outer.momentum_start in the first round of a "         \

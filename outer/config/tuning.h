@@ -24,6 +24,7 @@
 struct tuning {
     double lr, mu;    /* values in use: sgd and average have mu 0 */
     double right_lr;  /* the table's rate for this run */
+    double share;     /* a rate steps as far as this times it does in Nesterov's momentum */
     double rho;       /* published correlation for rounds of `every` steps */
     double effective; /* effective step of lr, mu, rho */
     double reference; /* effective step of the published setting */

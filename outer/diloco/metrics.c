@@ -64,7 +64,7 @@ void metrics_round(struct outer_metrics_state *g, uint64_t round, const float *m
     double mean2 = samples_dot(mean, 1, mean, 1, n);
     double along = momentum ? samples_dot(momentum, s, mean, 1, n) : 0;
     double buf2 = momentum ? samples_dot(momentum, s, momentum, s, n) : 0;
-    double c = mean2 > 0 ? along / mean2 : NAN;
+    double c = mean2 > 0 && (momentum || !isnan(mu)) ? along / mean2 : NAN;
     g->reading = (struct outer_metrics){.gain = 1 + mu + mu * mu * c,
                                         .aligned = c,
                                         .transverse = sqrt(fmax(0, buf2 / mean2 - c * c)),

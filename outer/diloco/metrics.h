@@ -41,7 +41,8 @@ enum err metrics_open(struct outer_metrics_state *g, size_t elements, struct are
 void metrics_own(struct outer_metrics_state *g, uint64_t round, const float *z,
                  const float *residual);
 void metrics_residual_ratio(struct outer_metrics_state *g, double residual_ratio);
-/* momentum: before the step; NULL without one. mu NaN: no momentum is applied in this round. */
+/* momentum: before the step; NULL without one. mu NaN: the step has another form than gain's; then
+ * NULL is for a state that is no sum of deltas. */
 void metrics_round(struct outer_metrics_state *g, uint64_t round, const float *mean,
                    const float *momentum, double mu);
 /* NaN where nothing is known of that round. */

@@ -25,7 +25,7 @@ enum err outer_opt_make(struct outer_opt *o, enum outer_opt_kind kind, float lr,
                             .delay = 1,
                             .beta2 = 0.99f,
                             .eps = 1e-3f,
-                            .interpolation = 0.9f};
+                            .interpolation = (float)OUTER_INTERPOLATION};
     return ERR_OK;
 }
 
@@ -62,7 +62,8 @@ void outer_opt_step(struct dev *d, const struct outer_opt *o, const struct outer
                                                  : round % o->delay == o->delay - 1,
                                      .beta2 = o->beta2,
                                      .eps = o->eps,
-                                     .interpolation = o->interpolation},
+                                     .interpolation = o->interpolation,
+                                     .interpolation_next = o->ends ? 1 : o->interpolation},
                                .count = count};
     for (unsigned i = 0; i < OUTER_SLABS; i++) {
         ASSERT((i < outer_opt_slabs(o)) == (s->slab[i] != NULL));

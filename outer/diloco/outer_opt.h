@@ -8,7 +8,8 @@
 #include "outer/diloco/anneal.h"
 #include "outer/diloco/merge.h"
 
-struct outer_opt_row { /* of an optimizer, all that the outer loop knows of it */
+#define OUTER_INTERPOLATION 0.9 /* default of outer.interpolation */
+struct outer_opt_row {          /* of an optimizer, all that the outer loop knows of it */
     const char *
         slab[OUTER_SLABS]; /* names of the arrays that it keeps in addition to theta; NULL: fewer */
     bool squares;          /* the last slab is a mean of squares: it begins at eps^2, others at 0 */
@@ -26,6 +27,7 @@ struct outer_opt {
     unsigned delay;        /* rounds of a cycle; 1 without one */
     float beta2, eps;      /* of a mean of squares */
     float interpolation;   /* share of the average in theta */
+    bool ends;             /* the run, with this round: then theta is the average */
     enum merge_kind merge; /* how contributions become the mean that it takes */
     float length_max;      /* of the mean, merge edit; 0: no bound */
     struct anneal anneal;

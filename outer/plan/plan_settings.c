@@ -120,25 +120,29 @@ enum err plan_settings_text(char **text, struct run *r, const struct plan_option
                               "  trust_layers: hidden\n"
                               "  adamw_lr: 0.4\n"
                             : "";
-    char rate[48], growth[96] = "";
+    char rate[48], growth[96] = "", average[48] = "";
     snprintf(rate, sizeof rate, best.lr > 0 ? "%.6g" : "0  # of the table: %.6g", run.outer_lr);
     /* The text is merged into the configuration r->o: it takes back a growth that stands there. */
     if (run.outer_momentum_warmup || r->o.outer_momentum_warmup)
         snprintf(growth, sizeof growth,
                  "  momentum_start: %.6g  # docs/choosing.md 2\n  momentum_warmup: %lld\n",
                  run.outer_momentum_start, (long long)run.outer_momentum_warmup);
+    if (r->o.outer_interpolation != OUTER_INTERPOLATION)
+        snprintf(average, sizeof average, "  interpolation: %.6g\n",
+                 outer_opt_row(run.outer_optimizer)->interpolates ? run.outer_interpolation
+                                                                  : OUTER_INTERPOLATION);
     TRY_ALLOC(
             *text = arena_printf(
                 &r->perm,
                 "%souter:\n  sync_every: %lld\n  fragments: %u\n  overlap_steps: %lld\n%s  codec: "
-                "%s\n  optimizer: %s\n  momentum: %.6g\n%s  lr: %s\n"
+                "%s\n  optimizer: %s\n  momentum: %.6g\n%s%s  lr: %s\n"
                 "  error_feedback_decay: %.4g\n%s%s%s",
                 inner, (long long)o->schedule.period[0].p.every, o->schedule.fragments,
                 (long long)o->schedule.overlap, alpha,
                 config_choice_name(outer_codec_choices, run.outer_codec),
                 config_choice_name(outer_opt_kind_choices, run.outer_optimizer), run.outer_momentum,
-                growth, rate, run.outer_error_feedback_decay, *probe ? "site:\n  probe: " : "",
-                probe, *probe ? "\n" : ""));
+                growth, average, rate, run.outer_error_feedback_decay,
+                *probe ? "site:\n  probe: " : "", probe, *probe ? "\n" : ""));
     return ERR_OK;
 }
 

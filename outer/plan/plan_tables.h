@@ -33,7 +33,7 @@ struct plan_value plan_loss_codec(enum codec_kind codec, double rounds, bool lam
 /* What a run of few rounds adds, in percent: sites that exchange seldom have not yet gained what a
  * larger synchronous batch gains. The gain is 6 to 9 % of loss for each doubling of the sites; the
  * share that is not reached is R0 / (R0 + rounds), with R0 = 6 at 2 tokens for each parameter, more
- * with fewer (docs/results.md 5.1, 5.2: 3 to 20 rounds, 0.06 and 2 tokens for each parameter).
+ * with fewer (tests/bench/loss.csv: 3 to 20 rounds, 0.06 and 2 tokens for each parameter).
  * Published runs have hundreds of rounds. tokens: of all sites together; 0: not known, nothing is
  * added. */
 struct plan_value plan_loss_short(double sites, double rounds, double tokens_per_parameter,

@@ -158,7 +158,7 @@ static void warn_of_step(struct job *j, const struct exchange_round *r)
     double *rho = &j->told.rho[r->fragment];
     if (isfinite(g->rho))
         *rho = r->round == 1 ? g->rho : 0.75 * *rho + 0.25 * g->rho;
-    double effective = tuning_effective(t->lr, t->mu, *rho);
+    double effective = tuning_effective(t->share * t->lr, t->mu, *rho);
     bool steps =
         j->run->sync.fragments.f[r->fragment].state == FRAGMENT_PARAMETERS; /* others: means */
     if (!steps || t->own || r->round < ROUNDS_MIN || j->told.warned ||

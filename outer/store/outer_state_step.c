@@ -39,6 +39,7 @@ struct outer_opt outer_state_optimizer(const struct outer_state *m, unsigned fra
     o.lr = anneal_rate(&o.anneal, o.lr, &m->schedule, fragment, round);
     if (outer_opt_row(o.kind)->momentum)
         o.mu = anneal_momentum(&o.anneal, o.mu, &m->schedule, fragment, round);
+    o.ends = schedule_last(&m->schedule, fragment, round);
     return o;
 }
 
@@ -148,7 +149,9 @@ static enum err state_advance(struct outer_state *m, const struct outer_state_fr
         at.slab[i] = staging_take(g, STAGING_BESIDE + i, next->slab[i], s->slab[i], n);
     struct outer_opt o = outer_state_optimizer(m, fragment, s->round);
     if (outer_opt_row(o.kind)->momentum &&
-        anneal_restarts(&o.anneal, &m->schedule, fragment, s->round))
+        (anneal_restarts(&o.anneal, &m->schedule, fragment, s->round) ||
+         (outer_opt_row(o.kind)->interpolates && s->round &&
+          schedule_last(&m->schedule, fragment, s->round - 1))))
         m->dev->ops->zero(m->dev, at.slab[0], n * sizeof *at.slab[0]);
     outer_opt_step(m->dev, &o, &at, m->mean, s->round, n);
     held_keep(m, s, fragment, &at);

@@ -16,6 +16,7 @@ ROW = ("title", "work", "minutes", "claim", "needs", "build", "base", "runs", "r
        "files", "broken", "models", "data")
 RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "shares", "every_s_of", "from", "seeds", "program", "search", "search_of", "searching",
        "wan")
+BASE = tuple(key for key in RUN if key not in ("search", "search_of", "searching"))
 CLAIM = ("what", "value", "here", "ours", "reference")
 BROKEN = ("mutant", "set", "runs", "accept", "base", "tokens", "none")
 QUICK = ("tokens", "seeds", "runs", "accept", "base", "cheap")
@@ -178,18 +179,18 @@ class Row:
         self.seeds = y.get("seeds") or [1]
         self.files = list_at(y, "files", str, "paths below the repository")
         self.base, self.quick = mapping_at(y, "base"), mapping_at(y, "quick")
-        check_settings(self.base, RUN, "base")
+        check_settings(self.base, BASE, "base")
         only(self.quick, QUICK, "quick")
         check_numbers(y)
         check_numbers(self.quick)
-        check_settings(mapping_at(self.quick, "base"), RUN, "quick.base")
+        check_settings(mapping_at(self.quick, "base"), BASE, "quick.base")
         self.broken = mapping_at(y, "broken")
         self.read_runs()
         self.read_expressions()
         self.read_broken()
         self.check_searching(y, self.seeds, bool(self.searched()))
         for name, run in self.runs.items():
-            self.check_searching(run, self.seeds_of(name), "search" in run)
+            self.check_searching(run, self.seeds_of(name), "search" in run, f"run {name}: ")
 
     def read_runs(self):
         y, self.runs = self.yaml, {}
@@ -248,10 +249,10 @@ class Row:
         return self.runs[name].get("searching", self.yaml.get("searching"))
 
     @staticmethod
-    def check_searching(mapping, seeds, searched):
+    def check_searching(mapping, seeds, searched, where=""):
         count = mapping.get("searching")
         if count is not None and not (searched and type(count) is int and 1 <= count <= len(seeds)):
-            mapping.fail("searching", f"searching: {count}: how many of the {len(seeds)} seeds, in a row whose rates are searched")
+            mapping.fail("searching", f"{where}searching: {count}: how many of the {len(seeds)} seeds, where rates are searched")
 
     def searched(self):
         """The runs whose rate is searched: none, or all."""

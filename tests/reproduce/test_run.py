@@ -604,6 +604,9 @@ class Rows(unittest.TestCase):
         of_run = SEARCHED.replace("search: [0.01", "searching: 1, search: [0.01", 1)
         self.assertNotEqual(of_run, SEARCHED)
         self.assertEqual((self.row(of_run).searching_of("a"), self.row(of_run).searching_of("b")), (1, None))
+        with self.assertRaises(Bad) as caught:
+            self.row(of_run.replace("searching: 1", "searching: 4"))
+        self.assertIn("run a: searching: 4: how many of the 3 seeds", str(caught.exception))
         for wrong in ("0", "4", "yes", "1.5"):
             with self.assertRaises(Bad) as caught:
                 self.row(text.replace("searching: 1", f"searching: {wrong}"))

@@ -239,7 +239,7 @@ static const char *step_check(const struct sim_judged *c, const struct step *o, 
         double iterate = theta + 0.9 * before - o->lr * mean, average = theta - 0.1 * before;
         average = o->mu * average + (1 - o->mu) * iterate;
         momentum = iterate - average;
-        theta = 0.9 * average + 0.1 * iterate;
+        theta = c->left ? 0.9 * average + 0.1 * iterate : average;
         break;
     }
     }

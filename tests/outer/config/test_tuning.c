@@ -87,6 +87,10 @@ static void unset_takes_the_table_and_is_pinned(void **state)
     assert_true(tuning_resolve(&o).lr == 1);
     o = settings(OUTER_OPT_SGD, 2, 30, 0.5);
     assert_true(tuning_resolve(&o).lr == 0.5);
+    o = settings(OUTER_OPT_PRIMAL, 2, 30, 0); /* as far as 0.6 of Nesterov's momentum .9 */
+    assert_true(tuning_of(&o).lr == 6 && !tuning_of(&o).own && !tuning_of(&o).far);
+    o.outer_lr = 9;
+    assert_true(tuning_of(&o).far && tuning_of(&o).right_lr == 6);
     struct outer_settings delayed = settings(OUTER_OPT_DELAYED, 4, 5, 0);
     delayed.outer_nesterov_period = 6; /* a cycle sums over 30 steps */
     assert_true(fabs(tuning_of(&delayed).lr - 0.6) < 1e-9);

@@ -72,6 +72,9 @@ static void definitions(void **state)
     size_t n = SMALL;
     assert_int_equal(metrics_open(&g, n, &arena), ERR_OK);
     draw(before, 2, n);
+    metrics_round(&g, 3, before, NULL, NAN); /* primal averaging: nothing is known of a momentum */
+    struct outer_metrics unknown = metrics_read(&g, 3);
+    assert_true(isnan(unknown.gain) && isnan(unknown.aligned) && isnan(unknown.transverse));
     metrics_round(&g, 4, before, NULL, 0);
     near(metrics_read(&g, 4).gain, 1, 0); /* no momentum */
     for (size_t i = 0; i < n; i++) {

@@ -162,7 +162,7 @@ static void tables_return_their_points(void **state)
     assert_true(plan_steps_factor(0) == 1);
 }
 
-/* Measured in docs/results.md 5.1 and 5.2: the loss over the synchronous run, in percent, lies
+/* Of tests/bench/loss.csv: the loss over the synchronous run, in percent, lies
  * within the promised range; one seed, so 0.5 % next to it is noise. */
 static void what_was_measured_lies_in_the_range(void **state)
 {
