@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include "kernels/base/log.h"
 
-enum { TABLE_EVERY = 30, LARGE_EVERY = 500 };
+enum { TABLE_EVERY = 30, LARGE_EVERY = 500, MANY_SITES = 8 };
 static const double TABLE_MU = 0.9, LARGE_LR = 0.7, RADIAL_SHARE = 0.3, LR_MAX = 100;
 
 /* Linear interpolation through n points of ascending x; constant outside. */
@@ -144,8 +144,8 @@ static bool lamb_decoder(const struct settings *s)
     return s->train_optimizer == OPTIM_LAMB && s->data_objective == DATA_OBJECTIVE_CAUSAL;
 }
 
-/* Is this a run like those whose momentum grew? Rows outer-rounds and trust-layers: 50 to 150
- * rounds of 20 to 60 steps, two and four sites, LAMB in Atoll's own trainer, no cooldown. */
+/* Is this a run like those whose momentum grew? Rows outer-rounds, trust-layers, distance-sites: 50
+ * to 150 rounds of 20 to 60 steps, two to eight sites, LAMB in Atoll's own trainer, no cooldown. */
 static bool grows(const struct settings *s, const struct outer_settings *o, int64_t rounds)
 {
     return rounds > TUNING_GROWTH_ROUNDS && o->outer_sync_every >= TUNING_SHORT_EVERY &&
@@ -159,7 +159,8 @@ struct tuning_momentum tuning_momentum(const struct settings *s, const struct ou
     if (rounds < TUNING_LEAST_ROUNDS || !is_measured(o))
         return (struct tuning_momentum){.mu = o->outer_momentum};
     if (grows(s, o, rounds))
-        return (struct tuning_momentum){true, TABLE_MU, 0.7, 0.3, rounds / 3};
+        return (struct tuning_momentum){true, TABLE_MU, o->outer_sites.count < MANY_SITES ? 0.7 : 1,
+                                        0.3, rounds / 3};
     if (rounds <= TUNING_FEW_ROUNDS)
         return (struct tuning_momentum){.measured = true, .mu = 0.6, .lr = 1};
     bool brief = o->outer_sync_every < TUNING_SHORT_EVERY;
@@ -178,7 +179,7 @@ void tuning_momentum_text(const struct settings *s, const struct outer_settings 
         return;
     if (best.warmup)
         snprintf(out, size_bytes,
-                 "runs of 50 and of 150 rounds ended 2 %% lower with a momentum that grows: "
+                 "runs of 50 and of 150 rounds ended 0.6 to 2 %% lower with a momentum that grows: "
                  "outer.momentum_start = %.4g, outer.momentum = %.4g, outer.momentum_warmup = "
                  "%lld, outer.lr = %.4g (docs/choosing.md 2)",
                  best.start, best.mu, (long long)best.warmup, best.lr);

@@ -204,6 +204,12 @@ static void momentum_follows_the_rounds(void **state)
     }
     tuning_momentum_text(&decoder, &o, 9, text, sizeof text);
     assert_string_equal(text, "");
+    for (unsigned sites = 2; sites <= 16; sites *= 2) { /* row distance-sites */
+        o.outer_sites.count = sites;
+        assert_true(tuning_momentum(&decoder, &o, 150).lr == (sites < 8 ? 0.7 : 1));
+        assert_true(tuning_momentum(&decoder, &o, 150).mu == 0.9);
+    }
+    o.outer_sites.count = 2;
     o.outer_merge = MERGE_RADIAL; /* not measured: the configured momentum, the table's rate */
     o.outer_momentum = 0.8;
     struct tuning_momentum other = tuning_momentum(&decoder, &o, 50);
