@@ -126,10 +126,11 @@ void tuning_warning(const struct tuning *t, char *out, size_t size_bytes)
             t->lr, t->mu, (long long)t->every, t->effective / t->reference, t->right_lr);
 }
 
-/* Row outer-rounds: 0.26 at 6 steps, 0.5 at 20, between them on a line over the logarithm. */
-static double short_rate(int64_t every)
+/* Row outer-rounds: the rates at 6 and at 20 steps, between them on a line over the logarithm. */
+static double short_rate(int64_t every, double at_6, double at_20)
 {
-    const double log_every[] = {log(6), log(TUNING_SHORT_EVERY)}, lrs[] = {0.26, 0.5};
+    const double log_every[] = {log(TUNING_LEAST_EVERY), log(TUNING_SHORT_EVERY)},
+                 lrs[] = {at_6, at_20};
     return round(100 * between(log_every, lrs, 2, log((double)every))) / 100;
 }
 
@@ -145,12 +146,20 @@ static bool lamb_decoder(const struct settings *s)
 }
 
 /* Is this a run like those whose momentum grew? Rows outer-rounds, trust-layers, distance-sites: 50
- * to 150 rounds of 20 to 60 steps, two to eight sites, LAMB in Atoll's own trainer, no cooldown. */
+ * to 500 rounds of 6 to 60 steps, two to eight sites, LAMB in Atoll's own trainer, no cooldown. */
 static bool grows(const struct settings *s, const struct outer_settings *o, int64_t rounds)
 {
-    return rounds > TUNING_GROWTH_ROUNDS && o->outer_sync_every >= TUNING_SHORT_EVERY &&
+    return rounds > TUNING_GROWTH_ROUNDS && o->outer_sync_every >= TUNING_LEAST_EVERY &&
            o->outer_sites.count > 1 && !o->outer_momentum_cooldown && lamb_decoder(s) &&
            !*s->model_tensors;
+}
+
+/* Of eight sites it was measured at 20 steps alone. */
+static double growth_rate(const struct outer_settings *o)
+{
+    if (o->outer_sync_every >= TUNING_SHORT_EVERY && o->outer_sites.count >= MANY_SITES)
+        return 1;
+    return short_rate(o->outer_sync_every, 0.5, 0.7);
 }
 
 struct tuning_momentum tuning_momentum(const struct settings *s, const struct outer_settings *o,
@@ -159,13 +168,13 @@ struct tuning_momentum tuning_momentum(const struct settings *s, const struct ou
     if (rounds < TUNING_LEAST_ROUNDS || !is_measured(o))
         return (struct tuning_momentum){.mu = o->outer_momentum};
     if (grows(s, o, rounds))
-        return (struct tuning_momentum){true, TABLE_MU, o->outer_sites.count < MANY_SITES ? 0.7 : 1,
-                                        0.3, rounds / 3};
+        return (struct tuning_momentum){true, TABLE_MU, growth_rate(o), 0.3, rounds / 3};
     if (rounds <= TUNING_FEW_ROUNDS)
         return (struct tuning_momentum){.measured = true, .mu = 0.6, .lr = 1};
     bool brief = o->outer_sync_every < TUNING_SHORT_EVERY;
-    return (struct tuning_momentum){
-        .measured = true, .mu = TABLE_MU, .lr = brief ? short_rate(o->outer_sync_every) : 0};
+    return (struct tuning_momentum){.measured = true,
+                                    .mu = TABLE_MU,
+                                    .lr = brief ? short_rate(o->outer_sync_every, 0.26, 0.5) : 0};
 }
 
 void tuning_momentum_text(const struct settings *s, const struct outer_settings *o, int64_t rounds,
@@ -178,11 +187,12 @@ void tuning_momentum_text(const struct settings *s, const struct outer_settings 
     if (!best.measured || o->outer_momentum_warmup)
         return;
     if (best.warmup)
-        snprintf(out, size_bytes,
-                 "runs of 50 and of 150 rounds ended 0.6 to 2 %% lower with a momentum that grows: "
-                 "outer.momentum_start = %.4g, outer.momentum = %.4g, outer.momentum_warmup = "
-                 "%lld, outer.lr = %.4g (docs/choosing.md 2)",
-                 best.start, best.mu, (long long)best.warmup, best.lr);
+        snprintf(
+            out, size_bytes,
+            "runs of 50, 150 and 500 rounds ended 0.6 to 3 %% lower with a momentum that grows: "
+            "outer.momentum_start = %.4g, outer.momentum = %.4g, outer.momentum_warmup = "
+            "%lld, outer.lr = %.4g (docs/choosing.md 2)",
+            best.start, best.mu, (long long)best.warmup, best.lr);
     else if (best.mu < BETWEEN && mu > BETWEEN)
         snprintf(out, size_bytes,
                  "%lld rounds of a fragment are few for outer.momentum = %.4g: with %.4g and "

@@ -254,7 +254,7 @@ static void momentum_is_constant_elsewhere(void **state)
     s = decoder;
     s.model_tensors = "tensors.json";
     constant(&s, two);
-    constant(&decoder, settings(OUTER_OPT_MOMENTUM, 2, 19, 0));
+    constant(&decoder, settings(OUTER_OPT_MOMENTUM, 2, 5, 0));
     constant(&decoder, settings(OUTER_OPT_MOMENTUM, 1, 20, 0));
     struct outer_settings cooled = two;
     cooled.outer_momentum_cooldown = 5;
@@ -267,16 +267,21 @@ static void short_rounds_want_a_lower_rate(void **state)
     (void)state;
     char text[512];
     struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, 6, 0);
+    struct settings adamw = decoder;
+    adamw.train_optimizer = OPTIM_ADAMW;
     o.outer_momentum = 0.9;
-    assert_true(fabs(tuning_momentum(&decoder, &o, 500).lr - 0.26) < 1e-9);
+    assert_true(fabs(tuning_momentum(&adamw, &o, 500).lr - 0.26) < 1e-9);
+    assert_true(fabs(tuning_momentum(&decoder, &o, 500).lr - 0.5) < 1e-9);
+    assert_int_equal(tuning_momentum(&decoder, &o, 500).warmup, 166);
     tuning_resolve(&o);
-    tuning_momentum_text(&decoder, &o, 500, text, sizeof text);
+    tuning_momentum_text(&adamw, &o, 500, text, sizeof text);
     assert_non_null(strstr(text, "0.26 is near the best"));
     o.outer_lr = 0.3;
-    tuning_momentum_text(&decoder, &o, 500, text, sizeof text);
+    tuning_momentum_text(&adamw, &o, 500, text, sizeof text);
     assert_string_equal(text, "");
     o.outer_sync_every = 11; /* halfway between log 6 and log 20 */
-    assert_true(fabs(tuning_momentum(&decoder, &o, 500).lr - 0.38) < 1e-9);
+    assert_true(fabs(tuning_momentum(&adamw, &o, 500).lr - 0.38) < 1e-9);
+    assert_true(fabs(tuning_momentum(&decoder, &o, 500).lr - 0.6) < 1e-9);
     o.outer_sync_every = 1; /* not measured: not below what was */
     assert_true(fabs(tuning_momentum(&decoder, &o, 500).lr - 0.26) < 1e-9);
     o.outer_sync_every = 20; /* the momentum grows at any rate */
