@@ -139,8 +139,8 @@ static void outer(int round)
             g[i] = to_gpu(x[i], COUNT * 4);
         }
         for (int k = 0; k < 4; k++) {
-            const struct outer_scalars scalars = {0.7f,  0.9f,  1 / 3.0f, k % 2,
-                                                  k / 2, 0.99f, 0.01f,    0.8f};
+            const struct outer_scalars scalars = {0.7f,  0.9f,  1 / 3.0f, k % 2, k / 2,
+                                                  0.99f, 0.01f, 0.8f,     1};
             cpu_outer_step(&cpu, kind,
                            &(struct dev_outer_step){x[0], {x[1], x[2]}, x[3], scalars, ODD});
             gpu->ops->outer_step(gpu, kind,

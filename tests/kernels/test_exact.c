@@ -555,8 +555,8 @@ static void run_all(int threads, uint8_t *record, size_t size)
         for (size_t i = 0; i < COUNT; i++)
             z[i] = fabsf(z[i]); /* may be a mean of squares */
         for (int k = 0; k < 4; k++) {
-            const struct outer_scalars scalars = {0.7f,  0.9f,  0.25f, k % 2,
-                                                  k / 2, 0.99f, 0.01f, 0.8f, 1};
+            const struct outer_scalars scalars = {0.7f,  0.9f,  0.25f, k % 2, k / 2,
+                                                  0.99f, 0.01f, 0.8f,  1};
             op->outer_step(&d, kind, &(struct dev_outer_step){b, {c, z}, out, scalars, COUNT});
         }
     }
