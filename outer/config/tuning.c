@@ -189,7 +189,7 @@ void tuning_momentum_text(const struct settings *s, const struct outer_settings 
     if (best.warmup)
         snprintf(
             out, size_bytes,
-            "runs of 50, 150 and 500 rounds ended 0.6 to 3 %% lower with a momentum that grows: "
+            "runs of 50, 150 and 500 rounds ended 0.6 to 4 %% lower with a momentum that grows: "
             "outer.momentum_start = %.4g, outer.momentum = %.4g, outer.momentum_warmup = "
             "%lld, outer.lr = %.4g (docs/choosing.md 2)",
             best.start, best.mu, (long long)best.warmup, best.lr);
