@@ -212,8 +212,9 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .help = "N of delayed_nesterov: every round steps by 1/N of the mean, every N-th also "      \
               "applies the momentum; 1 is nesterov.")                                              \
     X(outer, lr, REAL, .fallback = "0", .min = 0, .max = 100, .pinned = true,                      \
-      .help = "Outer learning rate; 0: the published one for this many sites and steps "           \
-              "(--dry-run prints it). adam: 0.01. average uses 1.")                                \
+      .help =                                                                                      \
+          "Outer learning rate; 0: the published one for this many sites and steps "               \
+          "(--dry-run prints it). primal: that over 1 - momentum. adam: 0.01. average uses 1.")    \
     X(outer, momentum, REAL, .fallback = "0.9", .min = 0, .max = 0.9999, .pinned = true,           \
       .help = "Outer momentum of nesterov, beta1 of adam, decay of the average of primal.")        \
     X(outer, beta2, REAL, .level = CONFIG_EXPERT, .fallback = "0.99", .min = 0, .max = 0.9999,     \

@@ -154,7 +154,7 @@ static bool grows(const struct settings *s, const struct outer_settings *o, int6
            !*s->model_tensors;
 }
 
-/* Of eight sites it was measured at 20 steps alone. */
+/* Eight sites: measured at 20 steps, taken from there on. */
 static double growth_rate(const struct outer_settings *o)
 {
     if (o->outer_sync_every >= TUNING_SHORT_EVERY && o->outer_sites.count >= MANY_SITES)
@@ -187,12 +187,12 @@ void tuning_momentum_text(const struct settings *s, const struct outer_settings 
     if (!best.measured || o->outer_momentum_warmup)
         return;
     if (best.warmup)
-        snprintf(
-            out, size_bytes,
-            "runs of 50, 150 and 500 rounds ended 0.6 to 4 %% lower with a momentum that grows: "
-            "outer.momentum_start = %.4g, outer.momentum = %.4g, outer.momentum_warmup = "
-            "%lld, outer.lr = %.4g (docs/choosing.md 2)",
-            best.start, best.mu, (long long)best.warmup, best.lr);
+        snprintf(out, size_bytes,
+                 "small models' runs of 50, 150 and 500 rounds ended 2 to 4 %% lower with a "
+                 "momentum that grows: "
+                 "outer.momentum_start = %.4g, outer.momentum = %.4g, outer.momentum_warmup = "
+                 "%lld, outer.lr = %.4g (docs/choosing.md 2)",
+                 best.start, best.mu, (long long)best.warmup, best.lr);
     else if (best.mu < BETWEEN && mu > BETWEEN)
         snprintf(out, size_bytes,
                  "%lld rounds of a fragment are few for outer.momentum = %.4g: with %.4g and "
