@@ -16,10 +16,10 @@ SCALAR float outer_primal_step(float theta, float *offset, float *unused, float 
     float step = k->lr * mean;
     float moved = *offset - step;
     float next = k->mu * moved;
-    float behind = k->interpolation * *offset, ahead = k->interpolation_next * next;
-    float shrunk = behind - ahead;
+    float before = k->interpolation * *offset, after = k->interpolation_next * next;
+    float averaged = before - after;
     *offset = next;
-    float change = step - shrunk;
+    float change = step - averaged;
     return theta - change;
 }
 

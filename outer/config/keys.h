@@ -211,7 +211,7 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
       .min = 1, .max = 1e4, .unit = "rounds", .pinned = true,                                      \
       .help = "N of delayed_nesterov: every round steps by 1/N of the mean, every N-th also "      \
               "applies the momentum; 1 is nesterov.")                                              \
-    X(outer, lr, REAL, .fallback = "0", .min = 0, .max = 100, .pinned = true,                      \
+    X(outer, lr, REAL, .fallback = "0", .min = 0, .max = OUTER_LR_MAX, .pinned = true,             \
       .help =                                                                                      \
           "Outer learning rate; 0: the published one for this many sites and steps "               \
           "(--dry-run prints it). primal: that over 1 - momentum. adam: 0.01. average uses 1.")    \

@@ -5,7 +5,7 @@
 #include "kernels/base/log.h"
 
 enum { TABLE_EVERY = 30, LARGE_EVERY = 500, MANY_SITES = 8 };
-static const double TABLE_MU = 0.9, LARGE_LR = 0.7, RADIAL_SHARE = 0.3, LR_MAX = 100;
+static const double TABLE_MU = 0.9, LARGE_LR = 0.7, RADIAL_SHARE = 0.3;
 
 /* Linear interpolation through n points of ascending x; constant outside. */
 static double between(const double *xs, const double *ys, size_t n, double x)
@@ -75,11 +75,10 @@ struct tuning tuning_of(const struct outer_settings *o)
     double right = t.reference / tuning_effective(1, t.mu, t.rho);
     const struct outer_opt_row *row = outer_opt_row(o->outer_optimizer);
     t.own = row->rate > 0;
-    /* A delta counts lr / (1 - mu) times with Nesterov's momentum, lr times with primal averaging.
-     */
+    /* A delta counts lr / (1 - mu) times with Nesterov's momentum, lr times when averaged. */
     t.share = row->interpolates ? 1 - t.mu : 1;
     t.right_lr = t.own ? round(1e6 * (double)row->rate) / 1e6
-                       : fmin(LR_MAX, round(100 * fmin(1, right) / t.share) / 100);
+                       : fmin(OUTER_LR_MAX, round(100 * fmin(1, right) / t.share) / 100);
     if (row->fixed || t.from_table)
         t.lr = t.right_lr;
     t.effective = tuning_effective(t.share * t.lr, t.mu, t.rho);

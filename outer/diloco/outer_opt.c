@@ -43,6 +43,14 @@ float outer_opt_initial(const struct outer_opt *o, unsigned slab)
     return outer_opt_row(o->kind)->squares && slab + 1 == outer_opt_slabs(o) ? o->eps * o->eps : 0;
 }
 
+bool outer_opt_restarts(const struct outer_opt *o, const struct schedule *s, unsigned fragment,
+                        uint64_t round)
+{
+    const struct outer_opt_row *row = outer_opt_row(o->kind);
+    bool averaged = row->interpolates && round && schedule_last(s, fragment, round - 1);
+    return row->momentum && (averaged || anneal_restarts(&o->anneal, s, fragment, round));
+}
+
 size_t outer_opt_bytes(const struct outer_opt *o)
 {
     return sizeof(float) * ((size_t)1 + outer_opt_slabs(o));

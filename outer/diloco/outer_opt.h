@@ -9,7 +9,9 @@
 #include "outer/diloco/merge.h"
 
 #define OUTER_INTERPOLATION 0.9 /* default of outer.interpolation */
-struct outer_opt_row {          /* of an optimizer, all that the outer loop knows of it */
+#define OUTER_LR_MAX        100 /* most of outer.lr */
+
+struct outer_opt_row { /* of an optimizer, all that the outer loop knows of it */
     const char *
         slab[OUTER_SLABS]; /* names of the arrays that it keeps in addition to theta; NULL: fewer */
     bool squares;          /* the last slab is a mean of squares: it begins at eps^2, others at 0 */
@@ -43,6 +45,10 @@ const struct outer_opt_row *outer_opt_row(enum outer_opt_kind kind);
 enum err outer_opt_make(struct outer_opt *o, enum outer_opt_kind kind, float lr, float mu) MUST;
 unsigned outer_opt_slabs(const struct outer_opt *o); /* how many, in addition to theta */
 float outer_opt_initial(const struct outer_opt *o, unsigned slab); /* value of a slab in state 0 */
+/* Does the round begin with a slab 0 of zeros? After anneal_restarts, and after a last round whose
+ * theta is the average. Without a momentum never. */
+bool outer_opt_restarts(const struct outer_opt *o, const struct schedule *s, unsigned fragment,
+                        uint64_t round);
 size_t outer_opt_bytes(const struct outer_opt *o); /* per parameter, theta included */
 void outer_opt_step(struct dev *d, const struct outer_opt *o, const struct outer_opt_state *s,
                     const float *mean, uint64_t round, size_t count);

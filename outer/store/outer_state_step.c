@@ -148,10 +148,7 @@ static enum err state_advance(struct outer_state *m, const struct outer_state_fr
     for (unsigned i = 0; i < OUTER_SLABS; i++)
         at.slab[i] = staging_take(g, STAGING_BESIDE + i, next->slab[i], s->slab[i], n);
     struct outer_opt o = outer_state_optimizer(m, fragment, s->round);
-    if (outer_opt_row(o.kind)->momentum &&
-        (anneal_restarts(&o.anneal, &m->schedule, fragment, s->round) ||
-         (outer_opt_row(o.kind)->interpolates && s->round &&
-          schedule_last(&m->schedule, fragment, s->round - 1))))
+    if (outer_opt_restarts(&o, &m->schedule, fragment, s->round))
         m->dev->ops->zero(m->dev, at.slab[0], n * sizeof *at.slab[0]);
     outer_opt_step(m->dev, &o, &at, m->mean, s->round, n);
     held_keep(m, s, fragment, &at);

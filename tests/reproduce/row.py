@@ -14,8 +14,8 @@ from verdict import calls
 HERE = pathlib.Path(__file__).parent
 ROW = ("title", "work", "minutes", "claim", "needs", "build", "base", "runs", "reference", "formula", "seeds", "searching", "accept", "quick",
        "files", "broken", "models", "data")
-RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "shares", "every_s_of", "from", "seeds", "program", "search", "search_of", "searching",
-       "wan")
+RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "shares", "every_s_of", "from", "seeds", "program",
+       "search", "search_of", "searching", "wan")
 BASE = tuple(key for key in RUN if key not in ("search", "search_of", "searching"))
 CLAIM = ("what", "value", "here", "ours", "reference")
 BROKEN = ("mutant", "set", "runs", "accept", "base", "tokens", "none")

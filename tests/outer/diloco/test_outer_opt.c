@@ -137,6 +137,26 @@ static void primal_follows_float64(void **state)
     }
 }
 
+/* A run that has grown goes on from its average: the round after the former last one. */
+static void after_a_last_round_primal_restarts(void **state)
+{
+    (void)state;
+    struct outer_opt n, p;
+    struct schedule s = schedule_streaming(200, 10, 1, 1, CODEC_INT8);
+    s.ends.count = 1;
+    s.ends.steps[0] = 100;
+    assert_int_equal(outer_opt_make(&n, OUTER_OPT_MOMENTUM, 0.7f, 0.9f), ERR_OK);
+    assert_int_equal(outer_opt_make(&p, OUTER_OPT_PRIMAL, 7.0f, 0.9f), ERR_OK);
+    for (uint64_t t = 0; t < 20; t++) {
+        assert_int_equal(outer_opt_restarts(&p, &s, 0, t), t == 10);
+        assert_false(outer_opt_restarts(&n, &s, 0, t));
+    }
+    n.anneal.restart = 3;
+    assert_true(outer_opt_restarts(&n, &s, 0, 6));
+    n.kind = OUTER_OPT_SGD;
+    assert_false(outer_opt_restarts(&n, &s, 0, 6));
+}
+
 /* Interpolation at the momentum: Nesterov's steps with the rate times 1 - mu. */
 static void primal_at_the_momentum_is_nesterov(void **state)
 {
@@ -293,6 +313,7 @@ int main(void)
         cmocka_unit_test(delayed_follows_float64),
         cmocka_unit_test(primal_follows_float64),
         cmocka_unit_test(primal_at_the_momentum_is_nesterov),
+        cmocka_unit_test(after_a_last_round_primal_restarts),
         cmocka_unit_test(a_cycle_is_one_step_on_its_mean),
         cmocka_unit_test(a_delay_of_one_is_nesterov),
         cmocka_unit_test(adam_is_the_papers),

@@ -162,8 +162,8 @@ static void tables_return_their_points(void **state)
     assert_true(plan_steps_factor(0) == 1);
 }
 
-/* Of tests/bench/loss.csv: the loss over the synchronous run, in percent, lies
- * within the promised range; one seed, so 0.5 % next to it is noise. */
+/* Of tests/bench/loss.csv: the loss over the synchronous run, in percent, lies within the promised
+ * range; one seed, so 0.5 % next to it is noise. */
 static void what_was_measured_lies_in_the_range(void **state)
 {
     (void)state;
