@@ -137,7 +137,7 @@ static void primal_follows_float64(void **state)
     }
 }
 
-/* A run that has grown goes on from its average: the round after the former last one. */
+/* A run that has grown continues from its average: the round after the former last one. */
 static void after_a_last_round_primal_restarts(void **state)
 {
     (void)state;
