@@ -120,8 +120,11 @@ enum err plan_settings_text(char **text, struct run *r, const struct plan_option
                               "  trust_layers: hidden\n"
                               "  adamw_lr: 0.4\n"
                             : "";
-    char rate[48], growth[96] = "", average[48] = "";
-    snprintf(rate, sizeof rate, best.lr > 0 ? "%.6g" : "0  # of the table: %.6g", run.outer_lr);
+    char rate[64], growth[96] = "", average[48] = "";
+    const char *form = best.lr > 0           ? "%.6g"
+                       : tuning_of(&run).own ? "0  # the default of outer.optimizer: %.6g"
+                                             : "0  # of the table: %.6g";
+    snprintf(rate, sizeof rate, form, run.outer_lr);
     /* The text is merged into the configuration r->o: it takes back a growth that stands there. */
     if (run.outer_momentum_warmup || r->o.outer_momentum_warmup)
         snprintf(growth, sizeof growth,

@@ -52,6 +52,14 @@ grep -q "momentum_warmup" best.yaml && fail "40 steps: a momentum that grows"
 "$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.momentum_warmup 2 --write - >fewer.yaml 2>&1
 grep -q "momentum_warmup: 0" fewer.yaml || fail "the configured momentum that grows stays, and the plan is for another: $(cat fewer.yaml)"
 
+# What belongs to one outer optimizer: the rate of adam, the interpolation of primal averaging.
+"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.optimizer adam --write - >adam.yaml 2>&1
+grep -q "lr: 0  # the default of outer.optimizer: 0[.]" adam.yaml || fail "the outer rate of adam is said to be the table's: $(cat adam.yaml)"
+grep -q "lr: 0  # of the table: " best.yaml || fail "where the outer rate comes from: $(cat best.yaml)"
+"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.optimizer primal --outer.interpolation 0.5 \
+    --write - >average.yaml 2>&1
+grep -q "interpolation: 0.5\$" average.yaml || fail "the interpolation that was set is lost: $(cat average.yaml)"
+
 grep -q "probe: link.yaml" best.yaml || fail "the configuration of a plan does not name its probe file"
 
 # What was measured is no setting: in a configuration, and as an argument of a run.
