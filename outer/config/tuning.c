@@ -52,6 +52,12 @@ static double merge_share(const struct outer_settings *o)
     return o->outer_merge == MERGE_RADIAL && has_momentum(o) ? RADIAL_SHARE : 1;
 }
 
+/* The mean of a rate that falls in a line or a half cosine, over the rate (anneal.h). */
+static double mean_share(const struct outer_settings *o)
+{
+    return o->outer_lr_schedule == ANNEAL_CONSTANT ? 1 : (1 + o->outer_min_lr_ratio) / 2;
+}
+
 enum outer_opt_kind tuning_optimizer(const struct outer_settings *o)
 {
     return has_momentum(o) && codec_get(o->outer_codec)->momentum_in_residual ? OUTER_OPT_SGD
@@ -81,7 +87,7 @@ struct tuning tuning_of(const struct outer_settings *o)
                        : fmin(OUTER_LR_MAX, round(100 * fmin(1, right) / t.share) / 100);
     if (row->fixed || t.from_table)
         t.lr = t.right_lr;
-    t.effective = tuning_effective(t.share * t.lr, t.mu, t.rho);
+    t.effective = tuning_effective(t.share * mean_share(o) * t.lr, t.mu, t.rho);
     t.far = !t.own && t.effective > TUNING_GUARD * t.reference;
     t.twice = codec_get(o->outer_codec)->momentum_in_residual && t.mu > 0;
     return t;

@@ -26,7 +26,7 @@ struct tuning {
     double right_lr;  /* the table's rate for this run */
     double share;     /* lr steps as far as share * lr of Nesterov's momentum */
     double rho;       /* published correlation for rounds of `every` steps */
-    double effective; /* effective step of lr, mu, rho */
+    double effective; /* effective step of mu, rho and the mean of the rate over the run */
     double reference; /* effective step of the published setting */
     bool from_table;  /* outer.lr was not set */
     bool own;         /* the table is not for this optimizer: right_lr is the default of its row */

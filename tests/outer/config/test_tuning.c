@@ -96,6 +96,22 @@ static void unset_takes_the_table_and_is_pinned(void **state)
     assert_true(fabs(tuning_of(&delayed).lr - 0.6) < 1e-9);
 }
 
+/* A rate of 1 that falls to 0.4 is 0.7 in the mean, and ended 1 % lower than that one (row
+ * outer-rounds). */
+static void a_falling_rate_counts_by_its_mean(void **state)
+{
+    (void)state;
+    struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, 20, 1),
+                          mean = settings(OUTER_OPT_MOMENTUM, 2, 20, 0.7f);
+    o.outer_min_lr_ratio = 0.4;
+    assert_true(tuning_of(&o).far);
+    o.outer_lr_schedule = ANNEAL_LINEAR;
+    assert_true(fabs(tuning_of(&o).effective - tuning_of(&mean).effective) < 1e-6);
+    assert_false(tuning_of(&o).far);
+    o.outer_lr_schedule = ANNEAL_COSINE;
+    assert_false(tuning_of(&o).far);
+}
+
 /* What was published of 0.7/0.9 at two sites: +0.5 % of loss at H = 24, +9 % at H = 2. */
 static void small_rounds_are_warned_of(void **state)
 {
@@ -353,6 +369,7 @@ int main(void)
         cmocka_unit_test(short_rounds_want_a_lower_rate),
         cmocka_unit_test(overlapped_rounds_are_not_mixed),
         cmocka_unit_test(the_layers_alone_are_for_decoders),
+        cmocka_unit_test(a_falling_rate_counts_by_its_mean),
         cmocka_unit_test(small_rounds_are_warned_of),
         cmocka_unit_test(momentum_on_a_residual_is_warned_of),
     };
