@@ -210,7 +210,8 @@ void tuning_momentum_text(const struct settings *s, const struct outer_settings 
                  "4 %% lower "
                  "than 0.6 at 150 and at 500 rounds (docs/choosing.md 2)",
                  (long long)rounds, best.mu);
-    else if (best.mu > BETWEEN && best.lr > 0 && o->outer_lr > TUNING_GUARD * best.lr)
+    else if (best.mu > BETWEEN && best.lr > 0 &&
+             mean_share(o) * o->outer_lr > TUNING_GUARD * best.lr)
         snprintf(
             out, size_bytes,
             "outer.lr = %.4g is high for rounds of %lld steps, where %.4g is near the best one "

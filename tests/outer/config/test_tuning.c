@@ -292,6 +292,11 @@ static void short_rounds_want_a_lower_rate(void **state)
     tuning_resolve(&o);
     tuning_momentum_text(&adamw, &o, 500, text, sizeof text);
     assert_non_null(strstr(text, "0.26 is near the best"));
+    o.outer_lr_schedule = ANNEAL_LINEAR; /* 0.5 to 0.05: 0.275 in the mean */
+    o.outer_min_lr_ratio = 0.1;
+    tuning_momentum_text(&adamw, &o, 500, text, sizeof text);
+    assert_string_equal(text, "");
+    o.outer_lr_schedule = ANNEAL_CONSTANT;
     o.outer_lr = 0.3;
     tuning_momentum_text(&adamw, &o, 500, text, sizeof text);
     assert_string_equal(text, "");
