@@ -159,12 +159,20 @@ static bool grows(const struct settings *s, const struct outer_settings *o, int6
            !*s->model_tensors;
 }
 
-/* Eight sites: measured at 20 steps, taken from there on. */
+/* Eight sites: measured at 20 and at 60 steps. */
 static double growth_rate(const struct outer_settings *o)
 {
     if (o->outer_sync_every >= TUNING_SHORT_EVERY && o->outer_sites.count >= MANY_SITES)
         return 1;
     return short_rate(o->outer_sync_every, 0.5, 0.7);
+}
+
+/* Two sites, 150 rounds of 20 steps (row outer-rounds): a falling rate ends 1 % lower. With 50
+ * rounds, and at four sites (row trust-layers), it does not; shorter rounds: not measured. */
+static bool falls(const struct outer_settings *o, int64_t rounds)
+{
+    return rounds > TUNING_FEW_ROUNDS && o->outer_sync_every >= TUNING_SHORT_EVERY &&
+           o->outer_sites.count < 4;
 }
 
 struct tuning_momentum tuning_momentum(const struct settings *s, const struct outer_settings *o,
@@ -173,7 +181,12 @@ struct tuning_momentum tuning_momentum(const struct settings *s, const struct ou
     if (rounds < TUNING_LEAST_ROUNDS || !is_measured(o))
         return (struct tuning_momentum){.mu = o->outer_momentum};
     if (grows(s, o, rounds))
-        return (struct tuning_momentum){true, TABLE_MU, growth_rate(o), 0.3, rounds / 3};
+        return (struct tuning_momentum){.measured = true,
+                                        .mu = TABLE_MU,
+                                        .lr = falls(o, rounds) ? 1 : growth_rate(o),
+                                        .start = 0.3,
+                                        .warmup = rounds / 3,
+                                        .falls = falls(o, rounds)};
     if (rounds <= TUNING_FEW_ROUNDS)
         return (struct tuning_momentum){.measured = true, .mu = 0.6, .lr = 1};
     bool brief = o->outer_sync_every < TUNING_SHORT_EVERY;
@@ -196,8 +209,9 @@ void tuning_momentum_text(const struct settings *s, const struct outer_settings 
                  "small models' runs of 50, 150 and 500 rounds ended 2 to 4 %% lower with a "
                  "momentum that grows: "
                  "outer.momentum_start = %.4g, outer.momentum = %.4g, outer.momentum_warmup = "
-                 "%lld, outer.lr = %.4g (docs/choosing.md 2)",
-                 best.start, best.mu, (long long)best.warmup, best.lr);
+                 "%lld, outer.lr = %.4g%s (docs/choosing.md 2)",
+                 best.start, best.mu, (long long)best.warmup, best.lr,
+                 best.falls ? ", outer.lr_schedule = linear" : "");
     else if (best.mu < BETWEEN && mu > BETWEEN)
         snprintf(out, size_bytes,
                  "%lld rounds of a fragment are few for outer.momentum = %.4g: with %.4g and "

@@ -99,6 +99,10 @@ struct outer_settings plan_settings_chosen(const struct run *r, const struct pla
     s.outer_momentum_start = best.start;
     s.outer_momentum_warmup = best.warmup;
     s.outer_lr = best.lr; /* 0: of the table */
+    if (best.falls) {
+        s.outer_lr_schedule = ANNEAL_LINEAR;
+        s.outer_min_lr_ratio = TUNING_FALL;
+    }
     tuning_resolve(&s);
     /* A full residual of a codec that sends a few values grows without bound: docs/results.md 5.3.
      */
@@ -120,7 +124,7 @@ enum err plan_settings_text(char **text, struct run *r, const struct plan_option
                               "  trust_layers: hidden\n"
                               "  adamw_lr: 0.4\n"
                             : "";
-    char rate[64], growth[96] = "", average[48] = "";
+    char rate[64], growth[96] = "", average[48] = "", fall[64] = "";
     const char *form = best.lr > 0           ? "%.6g"
                        : tuning_of(&run).own ? "0  # the default of outer.optimizer: %.6g"
                                              : "0  # of the table: %.6g";
@@ -130,6 +134,8 @@ enum err plan_settings_text(char **text, struct run *r, const struct plan_option
         snprintf(growth, sizeof growth,
                  "  momentum_start: %.6g  # docs/choosing.md 2\n  momentum_warmup: %lld\n",
                  run.outer_momentum_start, (long long)run.outer_momentum_warmup);
+    if (best.falls)
+        snprintf(fall, sizeof fall, "  lr_schedule: linear\n  min_lr_ratio: %.6g\n", TUNING_FALL);
     if (r->o.outer_interpolation != OUTER_INTERPOLATION)
         snprintf(average, sizeof average, "  interpolation: %.6g\n",
                  outer_opt_row(run.outer_optimizer)->interpolates ? run.outer_interpolation
@@ -138,13 +144,13 @@ enum err plan_settings_text(char **text, struct run *r, const struct plan_option
             *text = arena_printf(
                 &r->perm,
                 "%souter:\n  sync_every: %lld\n  fragments: %u\n  overlap_steps: %lld\n%s  codec: "
-                "%s\n  optimizer: %s\n  momentum: %.6g\n%s%s  lr: %s\n"
+                "%s\n  optimizer: %s\n  momentum: %.6g\n%s%s  lr: %s\n%s"
                 "  error_feedback_decay: %.4g\n%s%s%s",
                 inner, (long long)o->schedule.period[0].p.every, o->schedule.fragments,
                 (long long)o->schedule.overlap, alpha,
                 config_choice_name(outer_codec_choices, run.outer_codec),
                 config_choice_name(outer_opt_kind_choices, run.outer_optimizer), run.outer_momentum,
-                growth, average, rate, run.outer_error_feedback_decay,
+                growth, average, rate, fall, run.outer_error_feedback_decay,
                 *probe ? "site:\n  probe: " : "", probe, *probe ? "\n" : ""));
     return ERR_OK;
 }

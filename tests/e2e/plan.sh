@@ -47,7 +47,11 @@ grep -q "sync_every:" mlm.yaml || fail "no plan for an encoder: $(cat mlm.yaml)"
 "$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --train.steps 30000 --write many.yaml >/dev/null 2>&1 ||
     fail "a plan of 30,000 steps"
 grep -q "momentum_start: 0.3 " many.yaml && grep -q "momentum_warmup: [1-9]" many.yaml || fail "no momentum that grows: $(cat many.yaml)"
+grep -q "lr: 1\$" many.yaml && grep -q "lr_schedule: linear" many.yaml || fail "no outer rate that falls: $(cat many.yaml)"
 "$atoll" train --config many.yaml --train.steps 30000 --dry-run >dry.out 2>&1 || fail "a plan of 30,000 steps is refused: $(cat dry.out)"
+"$atoll" train --config many.yaml --train.steps 30000 --outer.sites a,b --site.name a --site.aggregator 127.0.0.1:1 --tls.dir tls \
+    --data.train "data/train-0-*.bin" --dry-run >dry.out 2>&1 || fail "a site of a plan of 30,000 steps: $(cat dry.out)"
+grep -q "Outer learning rate" dry.out && ! grep -q "WARNING" dry.out || fail "a run warns of the plan's recipe: $(cat dry.out)"
 grep -q "momentum_warmup" best.yaml && fail "40 steps: a momentum that grows"
 "$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.momentum_warmup 2 --write - >fewer.yaml 2>&1
 grep -q "momentum_warmup: 0" fewer.yaml || fail "the configured momentum that grows stays, and the plan is for another: $(cat fewer.yaml)"

@@ -194,17 +194,19 @@ static void momentum_follows_the_rounds(void **state)
     (void)state;
     static const int64_t few[] = {10, 15, 24, 30}, many[] = {31, 50, 150, 100000};
     struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, 20, 0);
-    char text[512], warmup[64];
+    char text[512], warmup[128];
     for (size_t i = 0; i < 4; i++) {
         struct tuning_momentum f = tuning_momentum(&decoder, &o, few[i]),
                                m = tuning_momentum(&decoder, &o, many[i]);
         assert_true(f.measured && f.mu == 0.6 && f.lr == 1 && f.warmup == 0);
-        assert_true(m.measured && m.mu == 0.9 && m.lr == 0.7 && m.start == 0.3);
+        const bool falls = many[i] > 90;
+        assert_true(m.measured && m.mu == 0.9 && m.lr == (falls ? 1 : 0.7) && m.start == 0.3);
+        assert_true(m.falls == falls && !f.falls);
         assert_int_equal(m.warmup, many[i] / 3);
         tuning_momentum_text(&decoder, &o, few[i], text, sizeof text);
         assert_non_null(strstr(text, "0.6 and outer.lr = 1"));
-        snprintf(warmup, sizeof warmup, "outer.momentum_warmup = %lld, outer.lr = 0.7",
-                 (long long)many[i] / 3);
+        snprintf(warmup, sizeof warmup, "outer.momentum_warmup = %lld, outer.lr = %s (",
+                 (long long)many[i] / 3, falls ? "1, outer.lr_schedule = linear" : "0.7");
         for (int low = 0; low < 2; low++) {
             o.outer_momentum = low ? 0.6 : 0.9;
             tuning_momentum_text(&decoder, &o, many[i], text, sizeof text);
@@ -222,7 +224,8 @@ static void momentum_follows_the_rounds(void **state)
     assert_string_equal(text, "");
     for (unsigned sites = 2; sites <= 16; sites *= 2) { /* row distance-sites */
         o.outer_sites.count = sites;
-        assert_true(tuning_momentum(&decoder, &o, 150).lr == (sites < 8 ? 0.7 : 1));
+        assert_true(tuning_momentum(&decoder, &o, 150).lr == (sites == 4 ? 0.7 : 1));
+        assert_true(tuning_momentum(&decoder, &o, 150).falls == (sites == 2));
         assert_true(tuning_momentum(&decoder, &o, 150).mu == 0.9);
     }
     o.outer_sites.count = 2;
@@ -307,7 +310,7 @@ static void short_rounds_want_a_lower_rate(void **state)
     assert_true(fabs(tuning_momentum(&decoder, &o, 500).lr - 0.26) < 1e-9);
     o.outer_sync_every = 20; /* the momentum grows at any rate */
     o.outer_lr = 2;
-    assert_true(tuning_momentum(&decoder, &o, 500).lr == 0.7);
+    assert_true(tuning_momentum(&decoder, &o, 500).lr == 1);
     tuning_momentum_text(&decoder, &o, 500, text, sizeof text);
     assert_null(strstr(text, "near the best"));
     o.outer_sync_every = 6;
