@@ -49,15 +49,15 @@ enum outer_opt_kind tuning_optimizer(const struct outer_settings *o);
 struct tuning tuning_of(const struct outer_settings *o);
 /* The same, and outer.lr = 0 becomes its value, so that it is the value that is pinned. */
 struct tuning tuning_resolve(struct outer_settings *o);
-/* Momentum and rate by the rounds of a fragment: row outer-rounds of docs/reproductions.md, two
- * sites, the rate searched at each momentum. More than TUNING_GROWTH_ROUNDS of at least
- * TUNING_LEAST_EVERY steps, of a decoder with LAMB: a momentum that grows from `start` to 0.9 in
- * the first third, with a rate of 0.7, of two sites above TUNING_FEW_ROUNDS 1 that falls to
- * TUNING_FALL of it, from eight sites on 1 (row distance-sites), and below TUNING_SHORT_EVERY
- * steps a lower one at any number of sites; with AdamW it ends 1.4 % above a constant one (row
- * trust-layers, one seed). Else up to TUNING_FEW_ROUNDS 0.6 with a rate of 1, and from there on
- * 0.9 with the rate of the table (lr 0), and with a lower one where rounds have fewer steps than
- * TUNING_SHORT_EVERY. Fewer than TUNING_LEAST_ROUNDS: not measured. */
+/* Momentum and rate by the rounds of a fragment (row outer-rounds of docs/reproductions.md, the
+ * rate searched at each momentum):
+ * - a decoder with LAMB, more than TUNING_GROWTH_ROUNDS of at least TUNING_LEAST_EVERY steps: a
+ *   momentum that grows from `start` to 0.9 in the first third. The rate is 0.7; from eight sites
+ *   on 1 (row distance-sites); of two sites above TUNING_FEW_ROUNDS 1, and falls to TUNING_FALL of
+ *   it. Below TUNING_SHORT_EVERY steps it is lower, at any number of sites;
+ * - else up to TUNING_FEW_ROUNDS: 0.6 with a rate of 1;
+ * - else 0.9 with the rate of the table (lr 0), below TUNING_SHORT_EVERY steps with a lower one;
+ * - fewer than TUNING_LEAST_ROUNDS: not measured. */
 enum {
     TUNING_LEAST_ROUNDS = 10,
     TUNING_GROWTH_ROUNDS = 30,
@@ -65,7 +65,7 @@ enum {
     TUNING_LEAST_EVERY = 6,
     TUNING_SHORT_EVERY = 20
 };
-#define TUNING_FALL 0.4
+#define TUNING_FALL 0.4 /* the default of outer.min_lr_ratio */
 struct tuning_momentum {
     bool measured; /* false: mu is the configured one */
     double mu, lr, start;

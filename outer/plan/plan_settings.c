@@ -99,8 +99,8 @@ struct outer_settings plan_settings_chosen(const struct run *r, const struct pla
     s.outer_momentum_start = best.start;
     s.outer_momentum_warmup = best.warmup;
     s.outer_lr = best.lr; /* 0: of the table */
-    if (best.falls) {
-        s.outer_lr_schedule = ANNEAL_LINEAR;
+    if (best.measured) {
+        s.outer_lr_schedule = best.falls ? ANNEAL_LINEAR : ANNEAL_CONSTANT;
         s.outer_min_lr_ratio = TUNING_FALL;
     }
     tuning_resolve(&s);
@@ -129,13 +129,16 @@ enum err plan_settings_text(char **text, struct run *r, const struct plan_option
                        : tuning_of(&run).own ? "0  # the default of outer.optimizer: %.6g"
                                              : "0  # of the table: %.6g";
     snprintf(rate, sizeof rate, form, run.outer_lr);
-    /* The text is merged into the configuration r->o: it takes back a growth that stands there. */
+    /* The text is merged into the configuration r->o: it takes back a growth or a fall that stands
+     * there. */
     if (run.outer_momentum_warmup || r->o.outer_momentum_warmup)
         snprintf(growth, sizeof growth,
                  "  momentum_start: %.6g  # docs/choosing.md 2\n  momentum_warmup: %lld\n",
                  run.outer_momentum_start, (long long)run.outer_momentum_warmup);
-    if (best.falls)
-        snprintf(fall, sizeof fall, "  lr_schedule: linear\n  min_lr_ratio: %.6g\n", TUNING_FALL);
+    if (run.outer_lr_schedule != ANNEAL_CONSTANT || r->o.outer_lr_schedule != ANNEAL_CONSTANT)
+        snprintf(fall, sizeof fall, "  lr_schedule: %s\n  min_lr_ratio: %.6g\n",
+                 config_choice_name(anneal_kind_choices, run.outer_lr_schedule),
+                 run.outer_min_lr_ratio);
     if (r->o.outer_interpolation != OUTER_INTERPOLATION)
         snprintf(average, sizeof average, "  interpolation: %.6g\n",
                  outer_opt_row(run.outer_optimizer)->interpolates ? run.outer_interpolation

@@ -47,7 +47,7 @@ grep -q "sync_every:" mlm.yaml || fail "no plan for an encoder: $(cat mlm.yaml)"
 "$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --train.steps 30000 --write many.yaml >/dev/null 2>&1 ||
     fail "a plan of 30,000 steps"
 grep -q "momentum_start: 0.3 " many.yaml && grep -q "momentum_warmup: [1-9]" many.yaml || fail "no momentum that grows: $(cat many.yaml)"
-grep -q "lr: 1\$" many.yaml && grep -q "lr_schedule: linear" many.yaml || fail "no outer rate that falls: $(cat many.yaml)"
+grep -q "lr: 1\$" many.yaml && grep -A 1 "lr_schedule: linear" many.yaml | grep -q "min_lr_ratio: 0.4" || fail "no outer rate that falls: $(cat many.yaml)"
 "$atoll" train --config many.yaml --train.steps 30000 --dry-run >dry.out 2>&1 || fail "a plan of 30,000 steps is refused: $(cat dry.out)"
 "$atoll" train --config many.yaml --train.steps 30000 --outer.sites a,b --site.name a --site.aggregator 127.0.0.1:1 --tls.dir tls \
     --data.train "data/train-0-*.bin" --dry-run >dry.out 2>&1 || fail "a site of a plan of 30,000 steps: $(cat dry.out)"
@@ -55,6 +55,9 @@ grep -q "Outer learning rate" dry.out && ! grep -q "WARNING" dry.out || fail "a 
 grep -q "momentum_warmup" best.yaml && fail "40 steps: a momentum that grows"
 "$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.momentum_warmup 2 --write - >fewer.yaml 2>&1
 grep -q "momentum_warmup: 0" fewer.yaml || fail "the configured momentum that grows stays, and the plan is for another: $(cat fewer.yaml)"
+"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --train.steps 1500 --outer.lr_schedule linear \
+    --outer.min_lr_ratio 0.1 --write - >fewer.yaml 2>&1
+grep -A 1 "lr_schedule: constant" fewer.yaml | grep -q "min_lr_ratio: 0.4" || fail "the configured fall of the rate stays: $(cat fewer.yaml)"
 
 # What belongs to one outer optimizer: the rate of adam, the interpolation of primal averaging.
 "$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.optimizer adam --write - >adam.yaml 2>&1

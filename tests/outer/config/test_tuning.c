@@ -192,7 +192,7 @@ static void momentum_on_a_residual_is_warned_of(void **state)
 static void momentum_follows_the_rounds(void **state)
 {
     (void)state;
-    static const int64_t few[] = {10, 15, 24, 30}, many[] = {31, 50, 150, 100000};
+    static const int64_t few[] = {10, 15, 24, 30}, many[] = {31, 90, 91, 100000};
     struct outer_settings o = settings(OUTER_OPT_MOMENTUM, 2, 20, 0);
     char text[512], warmup[128];
     for (size_t i = 0; i < 4; i++) {
@@ -228,7 +228,12 @@ static void momentum_follows_the_rounds(void **state)
         assert_true(tuning_momentum(&decoder, &o, 150).falls == (sites == 2));
         assert_true(tuning_momentum(&decoder, &o, 150).mu == 0.9);
     }
+    o.outer_sites.count = 3;
+    assert_false(tuning_momentum(&decoder, &o, 150).falls);
     o.outer_sites.count = 2;
+    o.outer_sync_every = 19;
+    assert_false(tuning_momentum(&decoder, &o, 150).falls);
+    o.outer_sync_every = 20;
     o.outer_merge = MERGE_RADIAL; /* not measured: the configured momentum, the table's rate */
     o.outer_momentum = 0.8;
     struct tuning_momentum other = tuning_momentum(&decoder, &o, 50);
