@@ -167,12 +167,11 @@ static double growth_rate(const struct outer_settings *o)
     return short_rate(o->outer_sync_every, 0.5, 0.7);
 }
 
-/* Two sites, 150 rounds of 20 steps (row outer-rounds): a falling rate ends 1 % lower. With 50
- * rounds, and at four sites (row trust-layers), it does not; shorter rounds: not measured. */
-static bool falls(const struct outer_settings *o, int64_t rounds)
+/* Two sites, 50 rounds of 60 and 150 of 20 steps (row outer-rounds): a falling rate ends lower. At
+ * four sites it does not (row trust-layers); shorter rounds: not measured. */
+static bool falls(const struct outer_settings *o)
 {
-    return rounds > TUNING_FEW_ROUNDS && o->outer_sync_every >= TUNING_SHORT_EVERY &&
-           o->outer_sites.count == 2;
+    return o->outer_sync_every >= TUNING_SHORT_EVERY && o->outer_sites.count == 2;
 }
 
 static struct tuning_momentum growth(const struct outer_settings *o, int64_t rounds)
@@ -182,7 +181,7 @@ static struct tuning_momentum growth(const struct outer_settings *o, int64_t rou
                                 .lr = growth_rate(o),
                                 .start = 0.3,
                                 .warmup = rounds / 3,
-                                .falls = falls(o, rounds)};
+                                .falls = falls(o)};
     if (m.falls)
         m.lr = 1;
     return m;

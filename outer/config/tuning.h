@@ -53,8 +53,8 @@ struct tuning tuning_resolve(struct outer_settings *o);
  * rate searched at each momentum):
  * - a decoder with LAMB, more than TUNING_GROWTH_ROUNDS of at least TUNING_LEAST_EVERY steps: a
  *   momentum that grows from `start` to 0.9 in the first third. The rate is 0.7; from eight sites
- *   on 1 (row distance-sites); of two sites above TUNING_FEW_ROUNDS 1, and falls to TUNING_FALL of
- *   it. Below TUNING_SHORT_EVERY steps it is lower, at any number of sites;
+ *   on 1 (row distance-sites); of two sites 1, and falls to TUNING_FALL of it. Below
+ *   TUNING_SHORT_EVERY steps it is lower, at any number of sites;
  * - else up to TUNING_FEW_ROUNDS: 0.6 with a rate of 1;
  * - else 0.9 with the rate of the table (lr 0), below TUNING_SHORT_EVERY steps with a lower one;
  * - fewer than TUNING_LEAST_ROUNDS: not measured. */

@@ -55,7 +55,7 @@ grep -q "Outer learning rate" dry.out && ! grep -q "WARNING" dry.out || fail "a 
 grep -q "momentum_warmup" best.yaml && fail "40 steps: a momentum that grows"
 "$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.momentum_warmup 2 --write - >fewer.yaml 2>&1
 grep -q "momentum_warmup: 0" fewer.yaml || fail "the configured momentum that grows stays, and the plan is for another: $(cat fewer.yaml)"
-"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --train.steps 1500 --outer.lr_schedule linear \
+"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --train.steps 500 --outer.lr_schedule linear \
     --outer.min_lr_ratio 0.1 --write - >fewer.yaml 2>&1
 grep -A 1 "lr_schedule: constant" fewer.yaml | grep -q "min_lr_ratio: 0.4" || fail "the configured fall of the rate stays: $(cat fewer.yaml)"
 
