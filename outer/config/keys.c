@@ -648,7 +648,7 @@ static void check_outer_optimizer(struct config_rules *r, const struct outer_set
                       "outer.lr_schedule = constant",
                       config_choice_name(anneal_kind_choices, o->outer_lr_schedule), name,
                       (double)row->rate, (double)row->rate);
-    if (o->outer_lr_schedule == ANNEAL_CONSTANT && o->outer_min_lr_ratio != 0.4)
+    if (o->outer_lr_schedule == ANNEAL_CONSTANT && o->outer_min_lr_ratio != ANNEAL_END)
         config_broken(
             r,
             "outer.min_lr_ratio = %g belongs to outer.lr_schedule, which is constant; leave it "

@@ -52,10 +52,11 @@ static double merge_share(const struct outer_settings *o)
     return o->outer_merge == MERGE_RADIAL && has_momentum(o) ? RADIAL_SHARE : 1;
 }
 
-/* The mean of a rate that falls in a line or a half cosine, over the rate (anneal.h). */
+/* The mean of the rate over the run, over outer.lr. */
 static double mean_share(const struct outer_settings *o)
 {
-    return o->outer_lr_schedule == ANNEAL_CONSTANT ? 1 : (1 + o->outer_min_lr_ratio) / 2;
+    const struct anneal a = {.kind = o->outer_lr_schedule, .end = o->outer_min_lr_ratio};
+    return anneal_share(&a, 0.5);
 }
 
 enum outer_opt_kind tuning_optimizer(const struct outer_settings *o)
@@ -159,14 +160,6 @@ static bool grows(const struct settings *s, const struct outer_settings *o, int6
            !*s->model_tensors;
 }
 
-/* Eight sites: measured at 20 and at 60 steps. */
-static double growth_rate(const struct outer_settings *o)
-{
-    if (o->outer_sync_every >= TUNING_SHORT_EVERY && o->outer_sites.count >= MANY_SITES)
-        return 1;
-    return short_rate(o->outer_sync_every, 0.5, 0.7);
-}
-
 /* Two sites, 50 rounds of 60 and 150 of 20 steps (row outer-rounds): a falling rate ends lower. At
  * four sites it does not (row trust-layers); shorter rounds: not measured. */
 static bool falls(const struct outer_settings *o)
@@ -174,17 +167,11 @@ static bool falls(const struct outer_settings *o)
     return o->outer_sync_every >= TUNING_SHORT_EVERY && o->outer_sites.count == 2;
 }
 
-static struct tuning_momentum growth(const struct outer_settings *o, int64_t rounds)
+/* Eight sites: measured at 20 and at 60 steps. */
+static double growth_rate(const struct outer_settings *o)
 {
-    struct tuning_momentum m = {.measured = true,
-                                .mu = TABLE_MU,
-                                .lr = growth_rate(o),
-                                .start = 0.3,
-                                .warmup = rounds / 3,
-                                .falls = falls(o)};
-    if (m.falls)
-        m.lr = 1;
-    return m;
+    bool many = o->outer_sync_every >= TUNING_SHORT_EVERY && o->outer_sites.count >= MANY_SITES;
+    return falls(o) || many ? 1 : short_rate(o->outer_sync_every, 0.5, 0.7);
 }
 
 struct tuning_momentum tuning_momentum(const struct settings *s, const struct outer_settings *o,
@@ -193,7 +180,12 @@ struct tuning_momentum tuning_momentum(const struct settings *s, const struct ou
     if (rounds < TUNING_LEAST_ROUNDS || !is_measured(o))
         return (struct tuning_momentum){.mu = o->outer_momentum};
     if (grows(s, o, rounds))
-        return growth(o, rounds);
+        return (struct tuning_momentum){.measured = true,
+                                        .mu = TABLE_MU,
+                                        .lr = growth_rate(o),
+                                        .start = 0.3,
+                                        .warmup = rounds / 3,
+                                        .falls = falls(o)};
     if (rounds <= TUNING_FEW_ROUNDS)
         return (struct tuning_momentum){.measured = true, .mu = 0.6, .lr = 1};
     bool brief = o->outer_sync_every < TUNING_SHORT_EVERY;

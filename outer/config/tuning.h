@@ -53,7 +53,7 @@ struct tuning tuning_resolve(struct outer_settings *o);
  * rate searched at each momentum):
  * - a decoder with LAMB, more than TUNING_GROWTH_ROUNDS of at least TUNING_LEAST_EVERY steps: a
  *   momentum that grows from `start` to 0.9 in the first third. The rate is 0.7; from eight sites
- *   on 1 (row distance-sites); of two sites 1, and falls to TUNING_FALL of it. Below
+ *   on 1 (row distance-sites); of two sites 1, and falls to ANNEAL_END of it. Below
  *   TUNING_SHORT_EVERY steps it is lower, at any number of sites;
  * - else up to TUNING_FEW_ROUNDS: 0.6 with a rate of 1;
  * - else 0.9 with the rate of the table (lr 0), below TUNING_SHORT_EVERY steps with a lower one;
@@ -65,12 +65,11 @@ enum {
     TUNING_LEAST_EVERY = 6,
     TUNING_SHORT_EVERY = 20
 };
-#define TUNING_FALL 0.4 /* the default of outer.min_lr_ratio */
 struct tuning_momentum {
     bool measured; /* false: mu is the configured one */
     double mu, lr, start;
     int64_t warmup; /* rounds; 0: a constant momentum */
-    bool falls;     /* lr falls to TUNING_FALL of it in a line: outer.lr_schedule linear */
+    bool falls;     /* lr falls to ANNEAL_END of it in a line: outer.lr_schedule linear */
 };
 struct tuning_momentum tuning_momentum(const struct settings *s, const struct outer_settings *o,
                                        int64_t rounds);

@@ -30,6 +30,7 @@ enum anneal_kind {
 #undef X
 };
 
+#define ANNEAL_END 0.4 /* default of outer.min_lr_ratio */
 struct anneal {
     enum anneal_kind kind;
     double end;                /* share of the rate at the last step */
@@ -38,7 +39,8 @@ struct anneal {
     float momentum_start, momentum_end;
 };
 
-/* No library function: its last bit would depend on the machine. */
+/* No library function: its last bit would depend on the machine. The share at 0.5 is the mean: each
+ * shape is symmetric. */
 double anneal_share(const struct anneal *a, double progress);
 float anneal_rate(const struct anneal *a, float lr, const struct schedule *s, unsigned fragment,
                   uint64_t round);

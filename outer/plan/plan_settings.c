@@ -101,7 +101,7 @@ struct outer_settings plan_settings_chosen(const struct run *r, const struct pla
     s.outer_lr = best.lr; /* 0: of the table */
     if (best.measured) {
         s.outer_lr_schedule = best.falls ? ANNEAL_LINEAR : ANNEAL_CONSTANT;
-        s.outer_min_lr_ratio = TUNING_FALL;
+        s.outer_min_lr_ratio = ANNEAL_END;
     }
     tuning_resolve(&s);
     /* A full residual of a codec that sends a few values grows without bound: docs/results.md 5.3.

@@ -31,20 +31,25 @@ done
 # Steps of a model this small are over before a file is on the disk.
 steps_of="--plan.step_s 0.5"
 
+# plan_here ARGUMENT...: the plan for the link that was measured
+plan_here() {
+    "$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 "$@"
+}
+
 # A plan, whose configuration is one that the program takes.
-"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --write best.yaml >plan.out 2>&1 || fail "atoll plan"
+plan_here --write best.yaml >plan.out 2>&1 || fail "atoll plan"
 grep -q "as configured" plan.out || fail "atoll plan says nothing about the settings in force"
 "$atoll" train --config best.yaml --dry-run >dry.out 2>&1 || fail "atoll plan wrote a configuration that is refused"
 
 # The optimizer's recipe for a decoder; an encoder has LAMB as published.
 grep -q "trust_layers: hidden" best.yaml || fail "atoll plan does not propose LAMB for the layers' matrices alone"
 grep -q "hidden" dry.out || fail "the dry run of a plan does not have its trust_layers"
-"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --model.causal false --data.objective mlm --write - >mlm.yaml 2>&1
+plan_here --model.causal false --data.objective mlm --write - >mlm.yaml 2>&1
 grep -q "trust_layers" mlm.yaml && fail "atoll plan proposes for an encoder what costs it 4 %"
 grep -q "sync_every:" mlm.yaml || fail "no plan for an encoder: $(cat mlm.yaml)"
 
 # The outer momentum grows where rounds are many (docs/choosing.md 2).
-"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --train.steps 30000 --write many.yaml >/dev/null 2>&1 ||
+plan_here --train.steps 30000 --write many.yaml >/dev/null 2>&1 ||
     fail "a plan of 30,000 steps"
 grep -q "momentum_start: 0.3 " many.yaml && grep -q "momentum_warmup: [1-9]" many.yaml || fail "no momentum that grows: $(cat many.yaml)"
 grep -q "lr: 1\$" many.yaml && grep -A 1 "lr_schedule: linear" many.yaml | grep -q "min_lr_ratio: 0.4" || fail "no outer rate that falls: $(cat many.yaml)"
@@ -53,18 +58,16 @@ grep -q "lr: 1\$" many.yaml && grep -A 1 "lr_schedule: linear" many.yaml | grep 
     --data.train "data/train-0-*.bin" --dry-run >dry.out 2>&1 || fail "a site of a plan of 30,000 steps: $(cat dry.out)"
 grep -q "Outer learning rate" dry.out && ! grep -q "WARNING" dry.out || fail "a run warns of the plan's recipe: $(cat dry.out)"
 grep -q "momentum_warmup" best.yaml && fail "40 steps: a momentum that grows"
-"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.momentum_warmup 2 --write - >fewer.yaml 2>&1
+plan_here --outer.momentum_warmup 2 --write - >fewer.yaml 2>&1
 grep -q "momentum_warmup: 0" fewer.yaml || fail "the configured momentum that grows stays, and the plan is for another: $(cat fewer.yaml)"
-"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --train.steps 500 --outer.lr_schedule linear \
-    --outer.min_lr_ratio 0.1 --write - >fewer.yaml 2>&1
+plan_here --train.steps 500 --outer.lr_schedule linear --outer.min_lr_ratio 0.1 --write - >fewer.yaml 2>&1
 grep -A 1 "lr_schedule: constant" fewer.yaml | grep -q "min_lr_ratio: 0.4" || fail "the configured fall of the rate stays: $(cat fewer.yaml)"
 
 # What belongs to one outer optimizer: the rate of adam, the interpolation of primal averaging.
-"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.optimizer adam --write - >adam.yaml 2>&1
+plan_here --outer.optimizer adam --write - >adam.yaml 2>&1
 grep -q "lr: 0  # the default of outer.optimizer: 0[.]" adam.yaml || fail "the outer rate of adam is said to be the table's: $(cat adam.yaml)"
 grep -q "lr: 0  # of the table: " best.yaml || fail "where the outer rate comes from: $(cat best.yaml)"
-"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.optimizer primal --outer.interpolation 0.5 \
-    --write - >average.yaml 2>&1
+plan_here --outer.optimizer primal --outer.interpolation 0.5 --write - >average.yaml 2>&1
 grep -q "interpolation: 0.5\$" average.yaml || fail "the interpolation that was set is lost: $(cat average.yaml)"
 
 grep -q "probe: link.yaml" best.yaml || fail "the configuration of a plan does not name its probe file"
@@ -88,7 +91,7 @@ refused plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --wr
 grep -q "run.yaml exists" bad.out || fail "atoll plan does not say what is in the way"
 refused probe --config run.yaml --step --write run.yaml
 cmp -s run.yaml before.yaml || fail "the run's configuration was overwritten"
-"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --write best.yaml --force >/dev/null 2>&1 ||
+plan_here --write best.yaml --force >/dev/null 2>&1 ||
     fail "atoll plan --force"
 "$atoll" probe --config run.yaml --site.aggregator "" --step --data.train "data/train-0-*.bin" --write step.yaml >probe.out 2>&1 ||
     fail "atoll probe --step alone"
@@ -115,7 +118,7 @@ refused sim --config run.yaml --probe link.yaml a:loss_percent=11
 grep -q "must be at most 10 %" bad.out || fail "how many packets may get lost is not said"
 
 # Moments are fragments of the schedule, not of the parameters.
-"$atoll" plan --config run.yaml --probe link.yaml $steps_of --utilisation 20 --outer.moment1_every 16 >moment.out 2>&1 || fail "atoll plan"
+plan_here --outer.moment1_every 16 >moment.out 2>&1 || fail "atoll plan"
 [ "$(sed -n '/as configured/{n;p;}' moment.out | awk '{ print $3 }')" = 1 ] || fail "P counts what is no part of the parameters"
 
 # Memory: a residual reset keeps the discarded residual, 8 bytes per parameter, as a decay below 1 does.
