@@ -313,8 +313,10 @@ enum err checkpoint_save(const char *dir, const struct checkpoint_meta *meta,
 
 /* ---- read ---- */
 
-/* Opens the newest intact one that CURRENT does not exclude (a newer one was never committed). */
-static enum err newest_open(const char *dir, struct arena *a, struct state *s, bool *found)
+/* Opens the newest intact one of a step below `before` that CURRENT does not exclude (a newer one
+ * was never committed). */
+static enum err newest_open(const char *dir, uint64_t before, struct arena *a, struct state *s,
+                            bool *found)
 {
     uint64_t *steps, current;
     size_t count;
@@ -322,8 +324,9 @@ static enum err newest_open(const char *dir, struct arena *a, struct state *s, b
     *found = false;
     TRY(current_read(dir, a, &current));
     TRY(steps_list(dir, a, &steps, &count));
+    bool newest = current < before; /* the one that CURRENT names is wanted */
     for (size_t i = 0; i < count; i++) {
-        if (steps[i] > current)
+        if (steps[i] > current || steps[i] >= before)
             continue;
         TRY(path_of(path, dir, steps[i], "state"));
         if (steps[i] != current && !file_exists(path)) /* a save that never came that far */
@@ -332,7 +335,7 @@ static enum err newest_open(const char *dir, struct arena *a, struct state *s, b
         *found = e == ERR_OK;
         if (*found)
             verified_note(path);
-        if (*found && current != UINT64_MAX && steps[i] != current)
+        if (*found && newest && steps[i] != current)
             log_event(LOG_WARN, "checkpoint_older", "step=%llu lost=%llu dir=%s",
                       (unsigned long long)steps[i], (unsigned long long)current, dir);
         if (*found)
@@ -347,7 +350,7 @@ static enum err newest_open(const char *dir, struct arena *a, struct state *s, b
     }
     if (*first)
         return err_set(ERR_CORRUPT, "%s; no intact checkpoint is left in %s", first, dir);
-    if (current != UINT64_MAX)
+    if (newest)
         return err_set(ERR_CORRUPT, "%s: CURRENT names step %llu, which is not there", dir,
                        (unsigned long long)current);
     return ERR_OK;
@@ -417,13 +420,14 @@ struct checkpoint_reader {
     struct state state;
 };
 
-static enum err reader_open(struct checkpoint_reader **r, const char *dir, bool *found)
+static enum err reader_open(struct checkpoint_reader **r, const char *dir, uint64_t before,
+                            bool *found)
 {
     struct arena a = arena_make(0);
     struct checkpoint_reader *x = *r = arena_alloc(&a, sizeof *x);
     TRY_ALLOC(x);
     *x = (struct checkpoint_reader){.arena = a, .state.fd = -1};
-    enum err e = newest_open(dir, &x->arena, &x->state, found);
+    enum err e = newest_open(dir, before, &x->arena, &x->state, found);
     if (e || !*found) {
         checkpoint_close(x);
         *r = NULL;
@@ -453,7 +457,7 @@ enum err checkpoint_find(struct checkpoint_reader **r, const char *dir,
 {
     bool found;
     *got = (struct checkpoint_meta){0};
-    TRY(reader_open(r, dir, &found));
+    TRY(reader_open(r, dir, UINT64_MAX, &found));
     if (!found)
         return ERR_OK;
     struct state *s = &(*r)->state;
@@ -481,10 +485,14 @@ enum err checkpoint_load(const char *dir, const struct checkpoint_meta *want,
     return e;
 }
 
-enum err checkpoint_look(struct checkpoint_reader **r, const char *dir, struct checkpoint_meta *got)
+enum err checkpoint_look(struct checkpoint_reader **r, const char *dir, uint64_t before,
+                         struct checkpoint_meta *got)
 {
     bool found;
-    TRY(reader_open(r, dir, &found));
+    TRY(reader_open(r, dir, before, &found));
+    if (!found && before != UINT64_MAX)
+        return err_set(ERR_INPUT, "%s: holds no checkpoint before step %llu", dir,
+                       (unsigned long long)before);
     if (!found)
         return err_set(ERR_INPUT, "%s: holds no checkpoint", dir);
     *got = (*r)->state.meta;
@@ -519,7 +527,7 @@ enum err checkpoint_open(const char *dir, struct arena *a, struct checkpoint_met
 {
     struct state s = {.fd = -1};
     bool found;
-    TRY(newest_open(dir, a, &s, &found));
+    TRY(newest_open(dir, UINT64_MAX, a, &s, &found));
     if (!found)
         return err_set(ERR_INPUT, "%s: holds no checkpoint", dir);
     enum err e = read_parts(&s, a);
@@ -535,7 +543,7 @@ enum err checkpoint_part_read(const char *dir, const char *name, void *data, siz
 {
     struct arena a = arena_make(0);
     struct state s = {.fd = -1};
-    enum err e = file_exists(dir) ? newest_open(dir, &a, &s, found) : ERR_OK;
+    enum err e = file_exists(dir) ? newest_open(dir, UINT64_MAX, &a, &s, found) : ERR_OK;
     size_t part = e == ERR_OK ? state_find(&s, name) : 0;
     *found = part < s.part_count && s.parts[part].size_bytes == size_bytes;
     if (*found)

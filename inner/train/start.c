@@ -217,7 +217,7 @@ enum err start_open(struct start *x, const struct settings *s, const struct tabl
         return read_values(x, t, dir, a);
     TRY_ALLOC(inner = arena_printf(a, "%s/inner", dir));
     dir = file_exists(inner) ? inner : dir;
-    TRY(checkpoint_look(&x->r, dir, &meta));
+    TRY(checkpoint_look(&x->r, dir, UINT64_MAX, &meta));
     TRY(check_tokenizer(s, &meta, dir));
     if (digest_equal(&meta.model, &want))
         return find_slabs(x, t->elements, dir);

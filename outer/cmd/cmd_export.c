@@ -8,8 +8,7 @@
 #include "outer/run/export.h"
 #include "outer/run/process.h"
 
-struct export
-{
+struct export_wish {
     struct export_options o;
     const struct load_options *of; /* of->from: NULL: run.dir */
     bool checkpoint;
@@ -35,25 +34,31 @@ static void print_checkpoint(const struct load *l, const char *out,
                c->run_dir, c->run_dir);
 }
 
-static enum err export(struct load *l, void *self) {
-    struct export *x = self; struct export_checkpoint c; struct copied_files copied;
-    x->o.from = x->of->from;
-    if (x->checkpoint){TRY(export_checkpoint(l, &x->o, &c)); print_checkpoint(l, x->o.out, &c);}
-else
+static enum err export_any(struct load *l, void *self)
 {
-    TRY(export_model(l, &x->o));
-    printf("%s: safetensors and config.json, %zu parameters from %s\n", x->o.out,
-           l->run.table.parameters, l->source);
-}
-TRY(export_tokenizer(l, &x->o, &copied));
-print_copied(x->o.out, &copied);
-return ERR_OK;
+    struct export_wish *x = self;
+    struct export_checkpoint c;
+    struct copied_files copied;
+    x->o.from = x->of->from;
+    if (x->checkpoint && l->states > 1)
+        return err_set(ERR_CONFIG, "--checkpoint takes no --mean: moments are of one step");
+    if (x->checkpoint) {
+        TRY(export_checkpoint(l, &x->o, &c));
+        print_checkpoint(l, x->o.out, &c);
+    } else {
+        TRY(export_model(l, &x->o));
+        printf("%s: safetensors and config.json, %zu parameters from %s\n", x->o.out,
+               l->run.table.parameters, l->source);
+    }
+    TRY(export_tokenizer(l, &x->o, &copied));
+    print_copied(x->o.out, &copied);
+    return ERR_OK;
 }
 
 enum err cmd_export(int argc, char **argv, struct arena *arena)
 {
     struct load_options from = {0};
-    struct export x = {.of = &from, .o.part_gb = NAMES_PART_BYTES / 1e9};
+    struct export_wish x = {.of = &from, .o.part_gb = NAMES_PART_BYTES / 1e9};
     const struct args_option options[] = {
         LOAD_ROWS(&from),
         {"out", ARGS_TEXT, &x.o.out, .value = "DIR", .required = true,
@@ -80,7 +85,7 @@ enum err cmd_export(int argc, char **argv, struct arena *arena)
                         .settings = run_nearest_setting,
                         ARGS_OPTIONS(options)};
     TRY(args_parse(&args, argc, argv, arena));
-    return load_run(&args, &from, export, &x);
+    return load_run(&args, &from, export_any, &x);
 }
 
 struct import {

@@ -42,6 +42,21 @@ static enum err compare(struct load *l, const char *dir, const char *section, co
                    text);
 }
 
+/* ---- mean of states ---- */
+/* mean, of count - 1 arrays: x is the next one. The newest comes first. */
+static void mean_take(float *mean, const float *x, size_t n, uint64_t count)
+{
+    for (size_t i = 0; i < n; i++)
+        mean[i] += (x[i] - mean[i]) / (float)count;
+}
+
+static enum err too_few(const struct load *l, const char *dir, uint64_t kept, const char *what,
+                        const char *key)
+{
+    return err_set(ERR_INPUT, "--mean %lld: %s has %llu %s; %s is how many a run keeps",
+                   (long long)l->states, dir, (unsigned long long)kept, what, key);
+}
+
 /* ---- inner checkpoint ---- */
 /* meta->settings may be empty (checkpoint without settings): then only the tensors are compared. */
 static enum err checkpoint_model_check(struct load *l, const char *dir,
@@ -60,26 +75,46 @@ static enum err checkpoint_model_check(struct load *l, const char *dir,
 
 static enum err checkpoint_params_read(struct load *l, const char *dir,
                                        const struct checkpoint_meta *meta,
-                                       const struct checkpoint_reader *r)
+                                       const struct checkpoint_reader *r, float *params)
 {
-    size_t bytes = l->run.table.elements * sizeof *l->params;
+    size_t bytes = l->run.table.elements * sizeof *params;
     TRY(checkpoint_model_check(l, dir, meta));
     if (checkpoint_part_bytes(r, "params") != bytes)
         return err_set(ERR_INPUT, "%s holds no parameters", dir);
-    TRY(checkpoint_get(r, "params", 0, l->params, bytes));
-    l->step = l->finished = (int64_t)meta->step;
-    snprintf(l->source, sizeof l->source, "%.256s, step %lld", dir, (long long)l->step);
+    TRY(checkpoint_get(r, "params", 0, params, bytes));
     return ERR_OK;
+}
+
+/* Of the newest checkpoint of a step below *before, which becomes its step. */
+static enum err checkpoint_params(struct load *l, const char *dir, uint64_t *before, float *params)
+{
+    struct checkpoint_reader *r;
+    struct checkpoint_meta meta;
+    TRY(checkpoint_look(&r, dir, *before, &meta));
+    enum err e = checkpoint_params_read(l, dir, &meta, r, params);
+    checkpoint_close(r);
+    *before = meta.step;
+    return e;
 }
 
 static enum err load_checkpoint(struct load *l, const char *dir)
 {
-    struct checkpoint_reader *r;
-    struct checkpoint_meta meta;
-    TRY(checkpoint_look(&r, dir, &meta));
-    enum err e = checkpoint_params_read(l, dir, &meta, r);
-    checkpoint_close(r);
-    TRY(e);
+    uint64_t step = UINT64_MAX;
+    float *older = NULL;
+    TRY(checkpoint_params(l, dir, &step, l->params));
+    l->step = l->finished = (int64_t)step;
+    snprintf(l->source, sizeof l->source, "%.256s, step %lld", dir, (long long)l->step);
+    if (l->states > 1)
+        TRY_ALLOC(older = arena_array(&l->run.perm, l->run.table.elements, sizeof *older));
+    for (uint64_t i = 1; i < (uint64_t)l->states; i++) {
+        enum err e = checkpoint_params(l, dir, &step, older);
+        TRY(e == ERR_INPUT ? too_few(l, dir, i, "checkpoints", "train.checkpoint_keep") : e);
+        mean_take(l->params, older, l->run.table.elements, i + 1);
+    }
+    if (l->states > 1)
+        snprintf(l->source, sizeof l->source,
+                 "%.256s, mean of %lld checkpoints, steps %llu to %lld", dir, (long long)l->states,
+                 (unsigned long long)step, (long long)l->step);
     TRY_ALLOC(l->checkpoints = arena_string(&l->run.perm, dir, strlen(dir)));
     return ERR_OK;
 }
@@ -130,6 +165,21 @@ static enum err check_share(const struct load *l, const struct outer_state *m, c
                    dir, (long long)l->run.o.outer_aggregators, missing);
 }
 
+/* The fragment's theta becomes the mean of its newest l->states rounds. older: memory of as many
+ * values. */
+static enum err outer_theta_mean(const struct load *l, struct outer_state *m, unsigned fragment,
+                                 float *older, const char *dir)
+{
+    const struct outer_state_fragment *s = &m->state[fragment];
+    for (uint64_t i = 1; i < (uint64_t)l->states; i++) {
+        if (s->round < i || !outer_state_kept(m, fragment, s->round - i))
+            return too_few(l, dir, i, "states of a fragment", "serve.keep_states");
+        TRY(outer_state_load_theta(m, fragment, s->round - i, older));
+        mean_take(s->theta, older, m->fragments->f[fragment].elements, i + 1);
+    }
+    return ERR_OK;
+}
+
 static enum err outer_theta_copy(struct load *l, struct outer_state *m, struct dev *cpu,
                                  const struct fragments *f, const char *dir)
 {
@@ -138,14 +188,25 @@ static enum err outer_theta_copy(struct load *l, struct outer_state *m, struct d
                        (long long)l->run.o.outer_fragments);
     TRY(outer_state_load(m));
     TRY(check_share(l, m, dir));
-    for (unsigned i = 0; i < f->count; i++)
-        if (f->f[i].state == FRAGMENT_PARAMETERS)
-            fragment_scatter(cpu, l->params, m->state[i].theta, &f->f[i]);
+    float *older = NULL;
+    if (l->states > 1)
+        TRY_ALLOC(older = arena_array(&l->run.perm, fragment_largest(f), sizeof *older));
+    for (unsigned i = 0; i < f->count; i++) {
+        if (f->f[i].state != FRAGMENT_PARAMETERS)
+            continue;
+        TRY(outer_theta_mean(l, m, i, older, dir));
+        fragment_scatter(cpu, l->params, m->state[i].theta, &f->f[i]);
+    }
     l->step = -1;
     uint64_t round = m->state[0].round;
     l->finished = round ? schedule_step(&m->schedule, 0, round - 1) : 0;
-    snprintf(l->source, sizeof l->source, "%.256s, outer round %llu", dir,
-             (unsigned long long)m->state[0].round);
+    if (l->states > 1)
+        snprintf(l->source, sizeof l->source, "%.256s, mean of outer rounds %llu to %llu", dir,
+                 (unsigned long long)round - (unsigned long long)l->states + 1,
+                 (unsigned long long)round);
+    else
+        snprintf(l->source, sizeof l->source, "%.256s, outer round %llu", dir,
+                 (unsigned long long)round);
     return dev_sync(cpu);
 }
 
@@ -243,7 +304,7 @@ static enum err load_open(struct load *l, const struct load_options *o, const st
     struct run_source source = {RUN_MODEL, .config = o->config, .args = args};
     const char *dir = o->from ? o->from : run_dir_given(args);
     char *path, *text = NULL;
-    *l = (struct load){.perm = &l->run.perm};
+    *l = (struct load){.perm = &l->run.perm, .states = o->mean > 1 ? o->mean : 1};
     if (dir)
         TRY(directory_check(dir, DIRECTORY_ANY));
     if (!o->config && dir) {

@@ -118,7 +118,7 @@ class Job:
         else:
             own, train = self.words()
             words = [[under_first_names(own), train], self.sites, self.ranks]
-        for key in ("shares", "wan"):
+        for key in ("shares", "wan", "mean"):
             if key in self.settings:
                 words.append(self.settings[key])
         text = json.dumps(words, default=str).replace(str(self.runner.root), "")
@@ -241,6 +241,8 @@ class Job:
         values = {}
         if self.settings.get("data") in self.runner.data.sets and "labels" in self.runner.data.sets[self.settings["data"]]:
             values = self.scores(words)
+        if "mean" in self.settings:
+            values["eval.loss.last"] = self.loss_of_mean()
         return values
 
     def start_site(self, i, words):
@@ -317,17 +319,25 @@ class Job:
         except (OSError, ValueError):
             return 0
 
-    def scores(self, words):
-        out = self.folder / "scores.jsonl"
+    def evaluated(self, words):
+        """What atoll eval says: a dictionary for each held-out set."""
+        out = self.folder / "eval.jsonl"
         with open(out, "wb") as f, open(self.folder / "eval.log", "wb") as log:
-            if subprocess.run([str(w) for w in [self.runner.atoll, "eval", "--tokens", 0, *self.only_known(words), "--run.dir", self.site_folder(0),
-                                                "--format", "json"]], stdout=f, stderr=log, stdin=subprocess.DEVNULL, check=False).returncode:
+            if subprocess.run([str(w) for w in [self.runner.atoll, "eval", *words, "--format", "json"]], stdout=f, stderr=log,
+                              stdin=subprocess.DEVNULL, check=False).returncode:
                 self.failed("eval.log", "atoll eval fails")
+        return [json.loads(line) for line in out.read_text().splitlines()]
+
+    def scores(self, words):
         found = {}
-        for line in out.read_text().splitlines():
-            fields = json.loads(line)
+        for fields in self.evaluated(["--tokens", 0, *self.only_known(words), "--run.dir", self.site_folder(0)]):
             found |= {f"score.{k}.{fields.get('set') or 'all'}": v for k, v in fields.items() if isinstance(v, (int, float))}
         return found
+
+    def loss_of_mean(self):
+        """Of the mean of the newest states that the run keeps."""
+        kept = self.folder / "aggregator" if self.sites > 1 else self.site_folder(0)
+        return self.evaluated(["--from", kept, "--mean", self.settings["mean"]])[0]["loss"]
 
     # ---- measures ----
     def records(self):

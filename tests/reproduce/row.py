@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).parent
 ROW = ("title", "work", "minutes", "claim", "needs", "build", "base", "runs", "reference", "formula", "seeds", "searching", "accept", "quick",
        "files", "broken", "models", "data")
 RUN = ("model", "data", "tokens", "ranks", "sites", "of", "parts", "threads", "shares", "every_s_of", "from", "seeds", "program",
-       "search", "search_of", "searching", "wan")
+       "search", "search_of", "searching", "wan", "mean")
 BASE = tuple(key for key in RUN if key not in ("search", "search_of", "searching"))
 CLAIM = ("what", "value", "here", "ours", "reference")
 BROKEN = ("mutant", "set", "runs", "accept", "base", "tokens", "none")
@@ -214,6 +214,8 @@ class Row:
                 run.fail("shares", f"run {name}: shares has {len(both['shares'])} numbers, one for each of {both.get('sites', 1)} sites")
             if "wan" in both and both.get("sites", 1) == 1:
                 run.fail("wan", f"run {name}: wan is a network between sites, and the run has one site")
+            if "mean" in both and not (type(both["mean"]) is int and both["mean"] > 1 and "program" not in both):
+                run.fail("mean", f"run {name}: mean: {both['mean']} is how many states of a training run, two or more")
             self.check_search(run, name)
             paced = run.get("every_s_of")
             if paced is not None and not (isinstance(paced, list) and len(paced) == 2 and is_number(paced[1]) and

@@ -428,6 +428,21 @@ class Rows(unittest.TestCase):
             with self.assertRaisesRegex(Bad, "run a@0.02: atoll train: train.lr is wrong"):
                 job.dry_run()
 
+    def test_the_loss_of_a_mean_is_of_the_aggregators_states_or_of_a_lone_sites_checkpoints(self):
+        row = self.row(ROW.replace("b: {", "b: {mean: 4, "))
+        job = Job(argparse.Namespace(root=pathlib.Path(self.folder.name), atoll="atoll", build=None), row, "b", 1, False)
+        job.folder.mkdir(parents=True)
+
+        def answers(words, stdout, **_):
+            asked.append([str(w) for w in words])
+            stdout.write(b'{"loss": 1.5}\n')
+            return subprocess.CompletedProcess(words, 0)
+        for sites, kept in ((2, "aggregator"), (1, "a")):
+            job.sites, asked = sites, []
+            with mock.patch("subprocess.run", answers):
+                self.assertEqual(job.loss_of_mean(), 1.5)
+            self.assertEqual(asked, [["atoll", "eval", "--from", str(job.folder / kept), "--mean", "4", "--format", "json"]])
+
     def refused(self, old, new, line, words):
         self.assertIn(old, ROW)
         with self.assertRaises(Bad) as caught:
@@ -439,6 +454,7 @@ class Rows(unittest.TestCase):
         self.refused("seeds:", "seed:", 9, "a row has no key seed")
         self.refused("train.lr: 0.1", "lr: 0.1", 6, "run a: lr is neither a setting of atoll")
         self.refused("b: {", "b: {from: c, ", 7, "from: c is no run above it")
+        self.refused("b: {", "b: {mean: 1, ", 7, "mean: 1 is how many states of a training run, two or more")
         self.refused("b: {", "b: {model: g9, ", 7, "no model g9 in workloads.yaml")
         self.refused("- loss(a) <= 3", "- loss(z) <= 3", 11, "loss(): z is no run; runs: a, b")
         self.refused("- loss(a) <= 3", "- losses(a) <= 3", 11, "no function losses")

@@ -262,6 +262,40 @@ static void a_damaged_one_falls_back_with_a_warning(void **state)
     assert_loads(2);
 }
 
+static void assert_looks(uint64_t before, uint64_t step)
+{
+    struct checkpoint_reader *r;
+    struct checkpoint_meta got;
+    float first;
+    assert_int_equal(checkpoint_look(&r, dir, before, &got), ERR_OK);
+    assert_int_equal(got.step, step);
+    assert_int_equal(checkpoint_get(r, "params", 0, &first, sizeof first), ERR_OK);
+    assert_true(first == (float)(step * 1000));
+    checkpoint_close(r);
+}
+
+static void older_ones_can_be_looked_at(void **state)
+{
+    (void)state;
+    struct checkpoint_reader *r;
+    struct checkpoint_meta got;
+    for (uint64_t step = 10; step <= 40; step += 10)
+        assert_int_equal(save(step, 3), ERR_OK);
+    assert_looks(UINT64_MAX, 40);
+    assert_looks(40, 30);
+    assert_looks(31, 30);
+    assert_looks(30, 20);
+    assert_int_equal(checkpoint_look(&r, dir, 20, &got), ERR_INPUT);
+    assert_says("holds no checkpoint before step 20");
+    assert_int_equal(warnings, 0);
+    flip(in_dir("00000030/state"), 500);
+    assert_looks(40, 20);
+    assert_int_equal(warnings, 1); /* of the damaged file: an older one is what was asked for */
+    flip(in_dir("00000020/state"), 500);
+    assert_int_equal(checkpoint_look(&r, dir, 40, &got), ERR_CORRUPT);
+    assert_looks(UINT64_MAX, 40);
+}
+
 static void damage_to_current_costs_nothing(void **state)
 {
     (void)state;
@@ -444,6 +478,7 @@ int main(void)
         T(an_unreadable_part_falls_back),
         T(any_flipped_byte_is_found),
         T(a_damaged_one_falls_back_with_a_warning),
+        T(older_ones_can_be_looked_at),
         T(damage_to_current_costs_nothing),
         T(an_uncommitted_state_is_not_taken),
         T(another_run_is_refused_by_name),
