@@ -602,7 +602,8 @@ CHOICES_INNER(CONFIG_ENUM)
       .max = 1e9, .unit = "steps",                                                                 \
       .help = "Steps between two inner checkpoints; 0: only at a stop.")                           \
     X(train, checkpoint_keep, INT, .fallback = "2", .min = 1, .max = 1000,                         \
-      .help = "Inner checkpoints that are kept.")                                                  \
+      .help =                                                                                      \
+          "Inner checkpoints that are kept; atoll export --mean takes the mean of the newest.")    \
     X(device, kind, CHOICE(device_kind), .level = CONFIG_BASIC, .fallback = "cpu",                 \
       .help = "Where the arithmetic runs.")                                                        \
     X(device, dtype, CHOICE(device_dtype), .fallback = "auto",                                     \

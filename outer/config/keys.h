@@ -399,7 +399,8 @@ CHOICES_OUTER_NAMES(CONFIG_CHOICES_DECLARE)
               "connection fills a long link. At least 76.")                                        \
     X(serve, keep_states, INT, .fallback = "2", .min = 2, .max = 1e6, .unit = "states",            \
       .help = "Outer states of each fragment that the aggregator keeps on disk, the present one "  \
-              "included: atoll operator rollback goes back to one of them.")                       \
+              "included: atoll operator rollback goes back to one of them, atoll export "          \
+              "--mean takes the mean of the newest.")                                              \
     X(serve, dir, TEXT, .level = CONFIG_BASIC, .fallback = "aggregator",                           \
       .help = "Directory of the aggregator's journal, spool and state.")                           \
     X(run, archive, TEXT, .fallback = "off",                                                       \
