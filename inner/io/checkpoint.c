@@ -313,8 +313,9 @@ enum err checkpoint_save(const char *dir, const struct checkpoint_meta *meta,
 
 /* ---- read ---- */
 
-/* Opens the newest intact one of a step below `before` that CURRENT does not exclude (a newer one
- * was never committed). */
+/* Opens the newest intact one that CURRENT does not exclude (a newer one was never committed), or
+ * the newest of a step below `before`, where an older one is not wanted in place of a damaged one.
+ */
 static enum err newest_open(const char *dir, uint64_t before, struct arena *a, struct state *s,
                             bool *found)
 {
@@ -324,7 +325,7 @@ static enum err newest_open(const char *dir, uint64_t before, struct arena *a, s
     *found = false;
     TRY(current_read(dir, a, &current));
     TRY(steps_list(dir, a, &steps, &count));
-    bool newest = current < before; /* the one that CURRENT names is wanted */
+    bool newest = before == UINT64_MAX;
     for (size_t i = 0; i < count; i++) {
         if (steps[i] > current || steps[i] >= before)
             continue;
@@ -335,12 +336,12 @@ static enum err newest_open(const char *dir, uint64_t before, struct arena *a, s
         *found = e == ERR_OK;
         if (*found)
             verified_note(path);
-        if (*found && newest && steps[i] != current)
+        if (*found && newest && current != UINT64_MAX && steps[i] != current)
             log_event(LOG_WARN, "checkpoint_older", "step=%llu lost=%llu dir=%s",
                       (unsigned long long)steps[i], (unsigned long long)current, dir);
         if (*found)
             return ERR_OK;
-        if (e != ERR_CORRUPT && e != ERR_INPUT)
+        if (!newest || (e != ERR_CORRUPT && e != ERR_INPUT))
             return e;
         char quoted[1024];
         log_event(LOG_WARN, "checkpoint_damaged", "why=%s action=\"trying the one before\"",
@@ -350,7 +351,7 @@ static enum err newest_open(const char *dir, uint64_t before, struct arena *a, s
     }
     if (*first)
         return err_set(ERR_CORRUPT, "%s; no intact checkpoint is left in %s", first, dir);
-    if (newest)
+    if (newest && current != UINT64_MAX)
         return err_set(ERR_CORRUPT, "%s: CURRENT names step %llu, which is not there", dir,
                        (unsigned long long)current);
     return ERR_OK;

@@ -78,8 +78,8 @@ struct checkpoint_reader;
 enum err checkpoint_find(struct checkpoint_reader **r, const char *dir,
                          const struct checkpoint_meta *want, const struct checkpoint_part *parts,
                          size_t part_count, struct checkpoint_meta *got) MUST;
-/* The newest intact one of a step below `before`, of any run: checks only integrity. got->settings
- * stays until checkpoint_close. ERR_INPUT: there is none. */
+/* The newest of a step below `before`, of any run; UINT64_MAX: the newest intact one. Checks only
+ * integrity. got->settings stays until checkpoint_close. ERR_INPUT: there is none; ERR_CORRUPT. */
 enum err checkpoint_look(struct checkpoint_reader **r, const char *dir, uint64_t before,
                          struct checkpoint_meta *got) MUST;
 size_t checkpoint_part_bytes(const struct checkpoint_reader *r, const char *name); /* 0: none */

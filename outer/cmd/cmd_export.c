@@ -40,8 +40,6 @@ static enum err export_any(struct load *l, void *self)
     struct export_checkpoint c;
     struct copied_files copied;
     x->o.from = x->of->from;
-    if (x->checkpoint && l->states > 1)
-        return err_set(ERR_CONFIG, "--checkpoint takes no --mean: moments are of one step");
     if (x->checkpoint) {
         TRY(export_checkpoint(l, &x->o, &c));
         print_checkpoint(l, x->o.out, &c);
@@ -85,6 +83,8 @@ enum err cmd_export(int argc, char **argv, struct arena *arena)
                         .settings = run_nearest_setting,
                         ARGS_OPTIONS(options)};
     TRY(args_parse(&args, argc, argv, arena));
+    if (x.checkpoint && from.mean > 1)
+        return err_set(ERR_CONFIG, "--checkpoint takes no --mean: moments are of one step");
     return load_run(&args, &from, export_any, &x);
 }
 

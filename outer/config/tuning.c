@@ -132,7 +132,7 @@ void tuning_warning(const struct tuning *t, char *out, size_t size_bytes)
             t->lr, t->mu, (long long)t->every, t->effective / t->reference, t->right_lr);
 }
 
-/* Row outer-rounds: the rates at 6 and at 20 steps, between them on a line over the logarithm. */
+/* Of the rates at 6 and at 20 steps, between them on a line over the logarithm. */
 static double short_rate(int64_t every, double at_6, double at_20)
 {
     const double log_every[] = {log(TUNING_LEAST_EVERY), log(TUNING_SHORT_EVERY)},
@@ -167,9 +167,10 @@ static bool falls(const struct outer_settings *o)
     return o->outer_sync_every >= TUNING_SHORT_EVERY && o->outer_sites.count == 2;
 }
 
-/* Eight sites: measured at 20 and at 60 steps. At 6 steps 0.35 is best at .84 M parameters (row
- * outer-large), where 0.42 equals the best constant momentum and 0.5 is above it; at .22 M 0.42 and
- * 0.5 end 0.6 to 1.5 % lower than 0.35 (rows outer-rounds, outer-sites). */
+/* Eight sites want 1 at 20 and at 60 steps (rows distance-sites, outer-sites). At 6 steps 0.35 is
+ * for all sizes: best at .84 M parameters (row outer-large), where 0.42 equals the best constant
+ * momentum and 0.5 is above it; at .22 M, where 0.42 and 0.5 end 0.6 to 1.5 % lower (rows
+ * outer-rounds, outer-sites), it is below the constant one, too. One seed but at two sites. */
 static double growth_rate(const struct outer_settings *o)
 {
     bool many = o->outer_sync_every >= TUNING_SHORT_EVERY && o->outer_sites.count >= MANY_SITES;
@@ -206,13 +207,14 @@ void tuning_momentum_text(const struct settings *s, const struct outer_settings 
     if (!best.measured || o->outer_momentum_warmup)
         return;
     if (best.warmup)
-        snprintf(out, size_bytes,
-                 "small models' runs of 50 to 500 rounds and 14 tokens a parameter ended 2 to 4 %% "
-                 "lower with a momentum that grows: "
-                 "outer.momentum_start = %.4g, outer.momentum = %.4g, outer.momentum_warmup = "
-                 "%lld, outer.lr = %.4g%s (docs/choosing.md 2)",
-                 best.start, best.mu, (long long)best.warmup, best.lr,
-                 best.falls ? ", outer.lr_schedule = linear" : "");
+        snprintf(
+            out, size_bytes,
+            "small models' runs of 50 to 500 rounds and 14 tokens a parameter ended up to 6 %% "
+            "lower with a momentum that grows: "
+            "outer.momentum_start = %.4g, outer.momentum = %.4g, outer.momentum_warmup = "
+            "%lld, outer.lr = %.4g%s (docs/choosing.md 2)",
+            best.start, best.mu, (long long)best.warmup, best.lr,
+            best.falls ? ", outer.lr_schedule = linear" : "");
     else if (best.mu < BETWEEN && mu > BETWEEN)
         snprintf(out, size_bytes,
                  "%lld rounds of a fragment are few for outer.momentum = %.4g: with %.4g and "

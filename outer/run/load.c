@@ -50,13 +50,6 @@ static void mean_take(float *mean, const float *x, size_t n, uint64_t count)
         mean[i] += (x[i] - mean[i]) / (float)count;
 }
 
-static enum err too_few(const struct load *l, const char *dir, uint64_t kept, const char *what,
-                        const char *key)
-{
-    return err_set(ERR_INPUT, "--mean %lld: %s has %llu %s; %s is how many a run keeps",
-                   (long long)l->states, dir, (unsigned long long)kept, what, key);
-}
-
 /* ---- inner checkpoint ---- */
 /* meta->settings may be empty (checkpoint without settings): then only the tensors are compared. */
 static enum err checkpoint_model_check(struct load *l, const char *dir,
@@ -85,13 +78,20 @@ static enum err checkpoint_params_read(struct load *l, const char *dir,
     return ERR_OK;
 }
 
-/* Of the newest checkpoint of a step below *before, which becomes its step. */
-static enum err checkpoint_params(struct load *l, const char *dir, uint64_t *before, float *params)
+/* Of the newest checkpoint of a step below *before, which becomes its step; `newer` are read. */
+static enum err checkpoint_params(struct load *l, const char *dir, uint64_t newer, uint64_t *before,
+                                  float *params)
 {
     struct checkpoint_reader *r;
     struct checkpoint_meta meta;
-    TRY(checkpoint_look(&r, dir, *before, &meta));
-    enum err e = checkpoint_params_read(l, dir, &meta, r, params);
+    enum err e = checkpoint_look(&r, dir, *before, &meta);
+    if (e == ERR_INPUT && newer)
+        return err_set(e,
+                       "--mean %lld: %s has %llu checkpoints; train.checkpoint_keep is how many a "
+                       "run keeps",
+                       (long long)l->states, dir, (unsigned long long)newer);
+    TRY(e);
+    e = checkpoint_params_read(l, dir, &meta, r, params);
     checkpoint_close(r);
     *before = meta.step;
     return e;
@@ -101,14 +101,13 @@ static enum err load_checkpoint(struct load *l, const char *dir)
 {
     uint64_t step = UINT64_MAX;
     float *older = NULL;
-    TRY(checkpoint_params(l, dir, &step, l->params));
+    TRY(checkpoint_params(l, dir, 0, &step, l->params));
     l->step = l->finished = (int64_t)step;
     snprintf(l->source, sizeof l->source, "%.256s, step %lld", dir, (long long)l->step);
     if (l->states > 1)
         TRY_ALLOC(older = arena_array(&l->run.perm, l->run.table.elements, sizeof *older));
     for (uint64_t i = 1; i < (uint64_t)l->states; i++) {
-        enum err e = checkpoint_params(l, dir, &step, older);
-        TRY(e == ERR_INPUT ? too_few(l, dir, i, "checkpoints", "train.checkpoint_keep") : e);
+        TRY(checkpoint_params(l, dir, i, &step, older));
         mean_take(l->params, older, l->run.table.elements, i + 1);
     }
     if (l->states > 1)
@@ -172,8 +171,14 @@ static enum err outer_theta_mean(const struct load *l, struct outer_state *m, un
 {
     const struct outer_state_fragment *s = &m->state[fragment];
     for (uint64_t i = 1; i < (uint64_t)l->states; i++) {
-        if (s->round < i || !outer_state_kept(m, fragment, s->round - i))
-            return too_few(l, dir, i, "states of a fragment", "serve.keep_states");
+        if (s->round <= i) /* round 0 is what the run began from */
+            return err_set(ERR_INPUT, "--mean %lld: %s has %llu rounds of fragment %u",
+                           (long long)l->states, dir, (unsigned long long)s->round, fragment);
+        if (!outer_state_kept(m, fragment, s->round - i))
+            return err_set(ERR_INPUT,
+                           "--mean %lld: %s does not keep round %llu of fragment %u; "
+                           "serve.keep_states is how many rounds a run keeps",
+                           (long long)l->states, dir, (unsigned long long)(s->round - i), fragment);
         TRY(outer_state_load_theta(m, fragment, s->round - i, older));
         mean_take(s->theta, older, m->fragments->f[fragment].elements, i + 1);
     }

@@ -9,7 +9,8 @@
  * Any other directory: ERR_INPUT. The configuration must describe the same model: ERR_MISMATCH.
  *
  * --mean N: of the newest N of them, the mean of the parameters in f32 (latest weight averaging,
- * 2209.14981), of an aggregator by fragments. ERR_INPUT: the directory keeps fewer.
+ * 2209.14981), of an aggregator by fragments. Rounds that an operator took back are among them.
+ * ERR_INPUT: the directory keeps fewer; ERR_CORRUPT: one of them is damaged.
  */
 #include "inner/data/tokenizer/tokenizer.h"
 #include "inner/model/model.h"

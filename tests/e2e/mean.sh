@@ -59,17 +59,35 @@ refused() { # refused WORDS COMMAND DIRECTORY ARGUMENTS...
     of "$@" >refused.out 2>&1 && fail "not refused: $*"
     grep -q -- "$words" refused.out || fail "the refusal of $*"
 }
-refused "aggregator has 4 states of a fragment; serve.keep_states is how many" eval aggregator --mean 5
+refused "does not keep round 1 of fragment 0; serve.keep_states is how many" eval aggregator --mean 5
 refused "a/inner has 4 checkpoints; train.checkpoint_keep is how many" sample a --mean 5
 refused "moments are of one step" export a --mean 2 --checkpoint --out refused
 printf x | dd of=aggregator/frag/0/3/state bs=1 seek=600 conv=notrunc 2>dd.out
 refused "aggregator/frag/0/3/state: damaged" eval aggregator --mean 4
 of eval aggregator --mean 2 >eval.out 2>&1 || fail "a damaged state that is not needed is in the way"
 
+cp -r a damaged
+printf x | dd of=damaged/inner/00000024/state bs=1 seek=600 conv=notrunc 2>dd.out
+refused "inner/00000024/state: damaged" eval damaged --mean 4
+of sample a --mean 4 --tokens 5 >sample.out 2>&1 || fail "sample --mean"
+
 # Streamed fragments: of each its own last rounds.
 rm -rf a b aggregator ./*.out
-settings="$settings --outer.fragments 2"
+settings="$settings --serve.keep_states 9 --outer.fragments 2"
 undisturbed
-of eval aggregator --mean 4 >eval.out 2>&1 || fail "eval --mean of two fragments"
-grep -q "mean of outer rounds" eval.out || fail "two fragments: $(cat eval.out)"
+for n in 1 2; do of export aggregator --mean $n --out "two.$n" >export.out 2>&1 || fail "export --mean $n of two fragments"; done
+python3 - <<'END' || fail "a tensor of two fragments is not averaged"
+import json, struct
+def tensors(folder):
+    data = open(folder + "/model.safetensors", "rb").read()
+    size = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8:8 + size])
+    return {n: data[8 + size:][slice(*t["data_offsets"])] for n, t in head.items() if n != "__metadata__"}
+newest, mean = tensors("two.1"), tensors("two.2")
+same = [n for n in newest if newest[n] == mean[n]]
+assert len(newest) > 20 and not same, same
+END
+# The parameters that a run begins from are kept, and are no round.
+[ -f aggregator/frag/0/0/state ] || fail "round 0 is not kept"
+refused "aggregator has 5 rounds of fragment 0" eval aggregator --mean 6
 echo "mean: ok"

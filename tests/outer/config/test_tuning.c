@@ -285,7 +285,7 @@ static void momentum_is_constant_elsewhere(void **state)
     constant(&decoder, cooled);
 }
 
-/* The same row: 0.26 at 6 steps, 0.5 at 20; the default of outer.lr is 0.5 at 6 steps. */
+/* Constant: 0.26 at 6 steps, 0.5 at 20; growing: 0.35, 0.7. The default of outer.lr is 0.5 at 6. */
 static void short_rounds_want_a_lower_rate(void **state)
 {
     (void)state;
@@ -296,6 +296,9 @@ static void short_rounds_want_a_lower_rate(void **state)
     o.outer_momentum = 0.9;
     assert_true(fabs(tuning_momentum(&adamw, &o, 500).lr - 0.26) < 1e-9);
     assert_true(fabs(tuning_momentum(&decoder, &o, 500).lr - 0.35) < 1e-9);
+    o.outer_sites.count = 8;
+    assert_true(fabs(tuning_momentum(&decoder, &o, 500).lr - 0.35) < 1e-9);
+    o.outer_sites.count = 2;
     assert_int_equal(tuning_momentum(&decoder, &o, 500).warmup, 166);
     tuning_resolve(&o);
     tuning_momentum_text(&adamw, &o, 500, text, sizeof text);
