@@ -214,8 +214,8 @@ class Row:
                 run.fail("shares", f"run {name}: shares has {len(both['shares'])} numbers, one for each of {both.get('sites', 1)} sites")
             if "wan" in both and both.get("sites", 1) == 1:
                 run.fail("wan", f"run {name}: wan is a network between sites, and the run has one site")
-            if "mean" in both and not (type(both["mean"]) is int and both["mean"] > 1 and "program" not in both):
-                run.fail("mean", f"run {name}: mean: {both['mean']} is how many states of a training run, two or more")
+            if "mean" in both:
+                self.check_mean(run, name, both)
             self.check_search(run, name)
             paced = run.get("every_s_of")
             if paced is not None and not (isinstance(paced, list) and len(paced) == 2 and is_number(paced[1]) and
@@ -230,6 +230,14 @@ class Row:
         alone = [name for name, run in self.runs.items() if "search" not in run]
         if self.searched() and alone:
             y.fail("runs", f"{', '.join(alone)}: without search, in a row whose other runs have it")
+
+    @staticmethod
+    def check_mean(run, name, both):
+        count, kept = both["mean"], "serve.keep_states" if both.get("sites", 1) > 1 else "train.checkpoint_keep"
+        if not (type(count) is int and count > 1 and "program" not in both):
+            run.fail("mean", f"run {name}: mean: {count} is how many states of a training run, two or more")
+        if both.get(kept, 2) < count:
+            run.fail("mean", f"run {name}: mean: {count} needs {kept}: {count}")
 
     def check_search(self, run, name):
         rates = run.get("search")

@@ -429,7 +429,7 @@ class Rows(unittest.TestCase):
                 job.dry_run()
 
     def test_the_loss_of_a_mean_is_of_the_aggregators_states_or_of_a_lone_sites_checkpoints(self):
-        row = self.row(ROW.replace("b: {", "b: {mean: 4, "))
+        row = self.row(ROW.replace("b: {", "b: {mean: 4, train.checkpoint_keep: 4, "))
         job = Job(argparse.Namespace(root=pathlib.Path(self.folder.name), atoll="atoll", build=None), row, "b", 1, False)
         job.folder.mkdir(parents=True)
 
@@ -455,6 +455,8 @@ class Rows(unittest.TestCase):
         self.refused("train.lr: 0.1", "lr: 0.1", 6, "run a: lr is neither a setting of atoll")
         self.refused("b: {", "b: {from: c, ", 7, "from: c is no run above it")
         self.refused("b: {", "b: {mean: 1, ", 7, "mean: 1 is how many states of a training run, two or more")
+        self.refused("b: {", "b: {mean: 4, ", 7, "mean: 4 needs train.checkpoint_keep: 4")
+        self.refused("b: {", "b: {mean: 4, sites: 2, train.checkpoint_keep: 4, ", 7, "mean: 4 needs serve.keep_states: 4")
         self.refused("b: {", "b: {model: g9, ", 7, "no model g9 in workloads.yaml")
         self.refused("- loss(a) <= 3", "- loss(z) <= 3", 11, "loss(): z is no run; runs: a, b")
         self.refused("- loss(a) <= 3", "- losses(a) <= 3", 11, "no function losses")
