@@ -313,11 +313,8 @@ enum err checkpoint_save(const char *dir, const struct checkpoint_meta *meta,
 
 /* ---- read ---- */
 
-/* Opens the newest intact one that CURRENT does not exclude (a newer one was never committed), or
- * the newest of a step below `before`, where an older one is not wanted in place of a damaged one.
- */
-static enum err newest_open(const char *dir, uint64_t before, struct arena *a, struct state *s,
-                            bool *found)
+/* Opens the newest intact one that CURRENT does not exclude (a newer one was never committed). */
+static enum err newest_open(const char *dir, struct arena *a, struct state *s, bool *found)
 {
     uint64_t *steps, current;
     size_t count;
@@ -325,9 +322,8 @@ static enum err newest_open(const char *dir, uint64_t before, struct arena *a, s
     *found = false;
     TRY(current_read(dir, a, &current));
     TRY(steps_list(dir, a, &steps, &count));
-    bool newest = before == UINT64_MAX;
     for (size_t i = 0; i < count; i++) {
-        if (steps[i] > current || steps[i] >= before)
+        if (steps[i] > current)
             continue;
         TRY(path_of(path, dir, steps[i], "state"));
         if (steps[i] != current && !file_exists(path)) /* a save that never came that far */
@@ -336,12 +332,12 @@ static enum err newest_open(const char *dir, uint64_t before, struct arena *a, s
         *found = e == ERR_OK;
         if (*found)
             verified_note(path);
-        if (*found && newest && current != UINT64_MAX && steps[i] != current)
+        if (*found && current != UINT64_MAX && steps[i] != current)
             log_event(LOG_WARN, "checkpoint_older", "step=%llu lost=%llu dir=%s",
                       (unsigned long long)steps[i], (unsigned long long)current, dir);
         if (*found)
             return ERR_OK;
-        if (!newest || (e != ERR_CORRUPT && e != ERR_INPUT))
+        if (e != ERR_CORRUPT && e != ERR_INPUT)
             return e;
         char quoted[1024];
         log_event(LOG_WARN, "checkpoint_damaged", "why=%s action=\"trying the one before\"",
@@ -351,10 +347,26 @@ static enum err newest_open(const char *dir, uint64_t before, struct arena *a, s
     }
     if (*first)
         return err_set(ERR_CORRUPT, "%s; no intact checkpoint is left in %s", first, dir);
-    if (newest && current != UINT64_MAX)
+    if (current != UINT64_MAX)
         return err_set(ERR_CORRUPT, "%s: CURRENT names step %llu, which is not there", dir,
                        (unsigned long long)current);
     return ERR_OK;
+}
+
+/* Opens the newest of a step below `before`; where it is damaged, none in its place. */
+static enum err older_open(const char *dir, uint64_t before, struct arena *a, struct state *s,
+                           bool *found)
+{
+    uint64_t *steps;
+    size_t count;
+    char path[PATH_BYTES];
+    *found = false;
+    TRY(steps_list(dir, a, &steps, &count));
+    for (size_t i = 0; i < count && !*found; i++) {
+        TRY(path_of(path, dir, steps[i], "state"));
+        *found = steps[i] < before && file_exists(path); /* a save may not have come that far */
+    }
+    return *found ? state_open(s, path, a) : ERR_OK;
 }
 
 static const struct checkpoint_part *part_find(const struct checkpoint_part *parts, size_t count,
@@ -428,7 +440,8 @@ static enum err reader_open(struct checkpoint_reader **r, const char *dir, uint6
     struct checkpoint_reader *x = *r = arena_alloc(&a, sizeof *x);
     TRY_ALLOC(x);
     *x = (struct checkpoint_reader){.arena = a, .state.fd = -1};
-    enum err e = newest_open(dir, before, &x->arena, &x->state, found);
+    enum err e = before == UINT64_MAX ? newest_open(dir, &x->arena, &x->state, found)
+                                      : older_open(dir, before, &x->arena, &x->state, found);
     if (e || !*found) {
         checkpoint_close(x);
         *r = NULL;
@@ -528,7 +541,7 @@ enum err checkpoint_open(const char *dir, struct arena *a, struct checkpoint_met
 {
     struct state s = {.fd = -1};
     bool found;
-    TRY(newest_open(dir, UINT64_MAX, a, &s, &found));
+    TRY(newest_open(dir, a, &s, &found));
     if (!found)
         return err_set(ERR_INPUT, "%s: holds no checkpoint", dir);
     enum err e = read_parts(&s, a);
@@ -544,7 +557,7 @@ enum err checkpoint_part_read(const char *dir, const char *name, void *data, siz
 {
     struct arena a = arena_make(0);
     struct state s = {.fd = -1};
-    enum err e = file_exists(dir) ? newest_open(dir, UINT64_MAX, &a, &s, found) : ERR_OK;
+    enum err e = file_exists(dir) ? newest_open(dir, &a, &s, found) : ERR_OK;
     size_t part = e == ERR_OK ? state_find(&s, name) : 0;
     *found = part < s.part_count && s.parts[part].size_bytes == size_bytes;
     if (*found)
